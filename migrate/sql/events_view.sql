@@ -1,0 +1,32 @@
+-- Status for people: one row per retained event and subscription that wants it.
+-- Walks the events table; filter by seq to walk its index.
+CREATE VIEW :"schema".events AS
+SELECT s.name AS subscription,
+       CASE
+           WHEN k.state = 'dead' THEN 'DEAD'
+           WHEN k.state IS NOT NULL THEN 'RETRYING'
+           WHEN e.seq <= f.floor THEN 'PUBLISHED'
+           WHEN t.id IS NULL THEN
+               CASE WHEN e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED' ELSE 'PENDING' END
+           WHEN t.catch_up IS NOT NULL THEN
+               CASE WHEN e.seq <= l.p OR e.seq = ANY (l.ahead)
+                      OR (e.seq <= (t.catch_up ->> 'h')::bigint
+                          AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'snapshot')::pg_snapshot))
+                    THEN 'PUBLISHED' ELSE 'PENDING' END
+           WHEN e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED'
+           WHEN e.seq <= t.h AND pg_visible_in_snapshot(e.xid, t.snapshot) AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
+           ELSE 'PENDING'
+       END AS status,
+       k.attempts, k.last_error, k.next_attempt,
+       e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.headers, e.created_at, l.lane
+FROM :"events_schema".:"events_table" AS e
+CROSS JOIN :"schema".subscriptions AS s
+JOIN :"schema".lanes AS l ON l.subscription = s.name
+    AND l.lane = hashtextextended(e.aggregate_id, hashtextextended(e.aggregate_type, 0)) & (s.lanes - 1)
+JOIN :"schema".windows AS f ON f.id = l.from_window
+LEFT JOIN :"schema".windows AS t ON t.id = l.to_window
+LEFT JOIN :"schema".parked AS k ON k.subscription = s.name AND k.event_id = e.id AND k.seq = e.seq
+WHERE (s.aggregate_types = '{}' OR e.aggregate_type LIKE ANY (
+        SELECT regexp_replace(replace(replace(replace(a, '\', '\\'), '%', '\%'), '_', '\_'), '\*$', '%') FROM unnest(s.aggregate_types) AS a))
+  AND (s.event_types = '{}' OR e.event_type LIKE ANY (
+        SELECT regexp_replace(replace(replace(replace(a, '\', '\\'), '%', '\%'), '_', '\_'), '\*$', '%') FROM unnest(s.event_types) AS a));
