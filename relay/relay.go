@@ -24,6 +24,3 @@ func (r *Relay) Drain(ctx context.Context) (int, error) { return 0, nil }
 
 // Health says how the relay fares.
 func (r *Relay) Health() Health { return Health{} }
-
-// Each makes a Sink of a function that is called once per event.
-func Each(fn func(ctx context.Context, m Message) error) Sink { return nil }
