@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/commitrelay/outbox"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// Key is what keeps its order.
+type Key struct{ AggregateType, AggregateID string }
+
+// KeyOf is the event's key.
+func KeyOf(e *outbox.Event) Key { return Key{e.AggregateType, e.AggregateID} }
+
+// Parking is an event that the lane moves past without its being published.
+type Parking struct {
+	Seq      int64
+	ID       outbox.ID
+	Dead     bool
+	Attempts int
+	Delay    *time.Duration // until the next attempt; nil: it waits behind another, or is dead
+	Error    string         // empty: it waits behind another
+	Topic    string
+}
+
+func (p Parking) state() string {
+	if p.Dead {
+		return "dead"
+	}
+	return "parked"
+}
+
+func seconds(d *time.Duration) *float64 {
+	if d == nil {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
+
+func (s *Store) park(ctx context.Context, tx pgx.Tx, l Lane, parked []Parking) error {
+	n := len(parked)
+	seqs, ids, states, attempts := make([]int64, n), make([]string, n), make([]string, n), make([]int32, n)
+	delays, errs, topics := make([]*float64, n), make([]*string, n), make([]string, n)
+	for i, p := range parked {
+		seqs[i], ids[i], states[i], attempts[i] = p.Seq, p.ID.String(), p.state(), int32(p.Attempts)
+		delays[i], errs[i], topics[i] = seconds(p.Delay), reason(p.Error), storable(p.Topic)
+	}
+	_, err := s.exec(ctx, tx, "park", l.Subscription, l.Lane, seqs, ids, states, attempts, delays, errs, topics, l.Epoch)
+	return err
+}
+
+// ParkedKey is a key whose later events must wait.
+type ParkedKey struct {
+	Key
+	Waiting int  // events that wait
+	Dead    bool // a dead one blocks it
+}
+
+// ParkedKeys returns the keys whose events must wait. With deadBlocks a dead event blocks its key.
+func (s *Store) ParkedKeys(ctx context.Context, l Lane, deadBlocks bool) ([]ParkedKey, error) {
+	rows, err := s.query(ctx, s.pool, "parked_keys", l.Subscription, l.Lane, deadBlocks)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k ParkedKey, err error) {
+		err = row.Scan(&k.AggregateType, &k.AggregateID, &k.Waiting, &k.Dead)
+		return k, err
+	})
+}
+
+// DueKey is a key whose first waiting event is due after In (now, if it is not positive).
+type DueKey struct {
+	Key
+	In time.Duration
+}
+
+// DueKeys returns up to limit keys in the order in which they become due.
+func (s *Store) DueKeys(ctx context.Context, l Lane, limit int) ([]DueKey, error) {
+	rows, err := s.query(ctx, s.pool, "parked_due", l.Subscription, l.Lane, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k DueKey, err error) {
+		var in float64
+		err = row.Scan(&k.AggregateType, &k.AggregateID, &in)
+		k.In = time.Duration(min(in, 3600) * float64(time.Second))
+		return k, err
+	})
+}
+
+// ParkedEvent is a parked event on its way to the sink once more.
+type ParkedEvent struct {
+	RowID    int64
+	Attempts int
+	Topic    string
+	window.Event
+}
+
+// ClaimParked marks up to limit events of a key as being sent, and returns them in order.
+func (s *Store) ClaimParked(ctx context.Context, l Lane, k Key, limit int) ([]ParkedEvent, error) {
+	rows, err := s.query(ctx, s.pool, "parked_claim", l.Subscription, l.Lane, l.Epoch, k.AggregateType, k.AggregateID, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ParkedEvent, err error) {
+		var headers []byte
+		var created pgtype.Timestamptz
+		err = row.Scan(&e.RowID, &e.Attempts, &e.Topic, &e.Seq, (*[16]byte)(&e.ID), &e.AggregateType, &e.AggregateID, &e.Type,
+			&e.Payload, &headers, &created)
+		if err != nil {
+			return e, fmt.Errorf("parked_claim: %w", err)
+		}
+		switch created.InfinityModifier {
+		case pgtype.Infinity:
+			e.CreatedAt = latest
+		case pgtype.NegativeInfinity:
+			e.CreatedAt = earliest
+		default:
+			e.CreatedAt = created.Time.UTC()
+		}
+		if headers != nil {
+			e.Headers, err = parseHeaders(headers)
+		}
+		return e, err
+	})
+}
+
+// Settling is what became of a parked event that was being sent and was not published.
+type Settling struct {
+	RowID    int64
+	Dead     bool
+	Attempts int
+	Delay    *time.Duration // until the next attempt; nil: it waits behind another, or is dead
+	Error    string         // empty: it was not tried
+}
+
+// SettleParked forgets the events that were published, puts the others back, and makes the first one that still waits of
+// the key due, all in one transaction.
+func (s *Store) SettleParked(ctx context.Context, l Lane, k Key, published []int64, back []Settling) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		var epoch int64
+		held, err := s.row(ctx, tx, "lane_held", []any{l.Subscription, l.Lane, l.Epoch}, &epoch)
+		if err != nil {
+			return err
+		}
+		if !held {
+			return ErrFenced
+		}
+		if len(published) > 0 {
+			if _, err := s.exec(ctx, tx, "parked_published", published); err != nil {
+				return err
+			}
+		}
+		if n := len(back); n > 0 {
+			ids, states, attempts := make([]int64, n), make([]string, n), make([]int32, n)
+			delays, errs := make([]*float64, n), make([]*string, n)
+			for i, b := range back {
+				ids[i], states[i], attempts[i] = b.RowID, Parking{Dead: b.Dead}.state(), int32(b.Attempts)
+				delays[i], errs[i] = seconds(b.Delay), reason(b.Error)
+			}
+			if _, err := s.exec(ctx, tx, "parked_settle", ids, states, attempts, delays, errs); err != nil {
+				return err
+			}
+		}
+		_, err = s.exec(ctx, tx, "parked_wake", l.Subscription, l.Lane, k.AggregateType, k.AggregateID)
+		return err
+	})
+}
+
+// maxReason bounds what is kept of an error's text, in bytes.
+const maxReason = 4096
+
+// reason makes an error's text fit for a column; nil if there is none.
+func reason(text string) *string {
+	if text == "" {
+		return nil
+	}
+	if len(text) > maxReason {
+		text = text[:maxReason] + " (cut)"
+	}
+	text = storable(text)
+	return &text
+}
+
+// storable leaves out what a text column cannot hold. Brokers' messages are anybody's bytes.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// lastRun keeps the run that was read in full last: most readings find it unchanged.
+type lastRun struct {
+	mu  sync.Mutex
+	run window.Run
+}
+
+// Position reads a position, alone and autocommitted.
+func (s *Store) Position(ctx context.Context) (window.Reading, error) {
+	for {
+		r, known, err := s.probe(ctx)
+		if err != nil {
+			return r, err
+		}
+		if r.Run.ID == "" { // crash recovery has emptied the table
+			if _, err := s.exec(ctx, s.pool, "run_begin"); err != nil {
+				return r, err
+			}
+			continue
+		}
+		if known {
+			return r, nil
+		}
+		// Read it in full, and look again: the server may have gone away in between.
+		if err := s.readRun(ctx); err != nil {
+			return r, err
+		}
+	}
+}
+
+// probe is the position statement; known says that its run is the one read in full last.
+func (s *Store) probe(ctx context.Context) (r window.Reading, known bool, err error) {
+	var next32 int64
+	var snapshot string
+	_, err = s.row(ctx, s.pool, "position", nil,
+		&r.H, &next32, &snapshot, &r.Run.Started, &r.Run.ID, &r.Run.Sequence, &r.Run.Filenode)
+	if err != nil {
+		return r, false, err
+	}
+	if r.Snapshot, err = window.ParseSnapshot(snapshot); err != nil {
+		return r, false, err
+	}
+	r.Next = widen(r.Snapshot.Xmax, uint32(next32))
+
+	s.run.mu.Lock()
+	defer s.run.mu.Unlock()
+	full := s.run.run
+	if full.Started != r.Run.Started || full.ID != r.Run.ID || full.Sequence != r.Run.Sequence || full.Filenode != r.Run.Filenode {
+		return r, false, nil
+	}
+	r.Run = full
+	return r, true, nil
+}
+
+// widen makes a 64-bit id of its low half, by its signed distance from one nearby. (Its epoch is not that of the
+// snapshot when the two lie on different sides of 2^32.)
+func widen(near uint64, low uint32) uint64 {
+	return near + uint64(int64(int32(low-uint32(near))))
+}
+
+func (s *Store) readRun(ctx context.Context) error {
+	var run window.Run
+	_, err := s.row(ctx, s.pool, "server_run", nil,
+		&run.System, &run.Timeline, &run.Database, &run.Started, &run.ID, &run.Sequence, &run.Filenode)
+	if err != nil {
+		return err
+	}
+	s.run.mu.Lock()
+	defer s.run.mu.Unlock()
+	s.run.run = run
+	return nil
+}
+
+// Writers returns which of the given running transactions hold a writer's lock on the events table.
+func (s *Store) Writers(ctx context.Context) (map[uint32]bool, error) {
+	rows, err := s.query(ctx, s.pool, "writers")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	writers := map[uint32]bool{}
+	for rows.Next() {
+		var x int64
+		if err := rows.Scan(&x); err != nil {
+			return nil, err
+		}
+		writers[uint32(x)] = true
+	}
+	return writers, rows.Err()
+}
+
+func xidText(x uint64) string { return strconv.FormatUint(x, 10) }

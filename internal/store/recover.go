@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// lockWait bounds how long writers queue behind our wait for the lock.
+const lockWait = 50 * time.Millisecond
+
+// HeldError says that the events table could not be locked, because writers are at work.
+type HeldError struct{ Holders []string }
+
+func (e *HeldError) Error() string {
+	if len(e.Holders) == 0 {
+		return "the events table is busy with writers"
+	}
+	return "writers keep the events table: " + strings.Join(e.Holders, "; ")
+}
+
+// QuietPosition reads a position while no writer is at work: everything with a number up to its H is committed, or will
+// never appear. It returns a *HeldError if writers do not leave within a moment; call it again.
+func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
+	var reading window.Reading
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%dms'", lockWait.Milliseconds())); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.sql["lock_events"]); err != nil {
+			return fmt.Errorf("lock_events: %w", err)
+		}
+		// By a second connection: this one is in a transaction.
+		var err error
+		if reading, err = s.Position(ctx); err != nil {
+			return err
+		}
+		var highest int64
+		if _, err := s.row(ctx, tx, "max_seq", nil, &highest); err != nil {
+			return err
+		}
+		if highest > reading.H {
+			return fmt.Errorf("the sequence of %s stands at %d, below an event's number %d: new events would be lost between old ones. "+
+				"Run: SELECT setval(pg_get_serial_sequence(%s, 'seq'), %d)",
+				s.events, reading.H, highest, "'"+strings.ReplaceAll(s.events.String(), "'", "''")+"'", highest)
+		}
+		return nil
+	})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "55P03" { // lock_not_available
+		holders, err := s.lockHolders(ctx)
+		if err != nil {
+			return reading, err
+		}
+		return reading, &HeldError{holders}
+	}
+	return reading, err
+}
+
+func (s *Store) lockHolders(ctx context.Context) ([]string, error) {
+	rows, err := s.query(ctx, s.pool, "lock_holders")
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

@@ -1,0 +1,9 @@
+-- What is settled of a lane. Walks the primary keys; takes ACCESS SHARE.
+SELECT l.p, l.ahead,
+       f.id, f.snapshot::text, f.h, f.next_xid::text, f.bounds, f.floor, f.run,
+       t.id, t.snapshot::text, t.h, t.next_xid::text, t.bounds, t.floor, t.run, t.catch_up
+FROM :"schema".lanes AS l
+JOIN :"schema".windows AS f ON f.id = l.from_window
+LEFT JOIN :"schema".windows AS t ON t.id = l.to_window
+WHERE l.subscription = $1::text
+  AND l.lane = $2::integer;

@@ -1,0 +1,14 @@
+-- Parks events, or lays them down as dead ($5), whole and in the order given: $3 numbers, $4 ids, $6 attempts, $7 seconds
+-- until the next one (NULL: none is due by itself), $8 reasons (NULL: it waits behind another), $9 topics.
+-- In the same transaction as lane_store.sql, which has checked the epoch ($10).
+-- Walks the index on seq of each leaf; writes parked and its indexes.
+INSERT INTO :"schema".parked (subscription, lane, state, epoch, attempts, next_attempt, first_error, last_error,
+    first_failed_at, last_failed_at, topic, seq, event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+SELECT $1::text, $2::integer, g.state, $10::bigint, g.attempts, now() + make_interval(secs => g.delay), g.error, g.error,
+    CASE WHEN g.error IS NOT NULL THEN now() END, CASE WHEN g.error IS NOT NULL THEN now() END,
+    g.topic, e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.headers, e.created_at
+FROM unnest($3::bigint[], $4::uuid[], $5::text[], $6::integer[], $7::float8[], $8::text[], $9::text[])
+    WITH ORDINALITY AS g (seq, id, state, attempts, delay, error, topic, ord)
+JOIN :"events_schema".:"events_table" AS e ON e.seq = g.seq AND e.id = g.id
+ORDER BY g.ord
+ON CONFLICT (subscription, event_id, seq) DO NOTHING;

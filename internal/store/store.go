@@ -1,0 +1,128 @@
+// Package store holds every query on the outbox and on commitrelay's own tables: one .sql file beside one method.
+//
+// Each statement is autocommitted and short unless its method says otherwise; none holds session state, and none uses a
+// named prepared statement, so all of it works through a pooler in transaction mode.
+package store
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/commitrelay/outbox/internal/ident"
+	"github.com/commitrelay/outbox/internal/psqlvars"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// ErrNoTable says that the events table does not exist, or has no sequence of its own.
+var ErrNoTable = errors.New("the outbox is not there")
+
+// Store runs the queries. It is safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	events ident.Table
+	sql    map[string]string
+	run    lastRun
+}
+
+// Open finds the events table and prepares the queries. schema is that of commitrelay's own tables.
+func Open(ctx context.Context, pool *pgxpool.Pool, events ident.Table, schema string) (*Store, error) {
+	resolve, err := files.ReadFile("sql/resolve.sql")
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{pool: pool, sql: map[string]string{}}
+	var sequence string
+	err = pool.QueryRow(ctx, string(resolve), pgx.QueryExecModeExec, events.String()).
+		Scan(&s.events.Schema, &s.events.Name, &sequence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("events table %s: %w: run `commitrelay migrate up`, or configure the table's name", events, ErrNoTable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for events table %s: %w", events, err)
+	}
+	if sequence == "" {
+		return nil, fmt.Errorf("events table %s: %w: its column seq has no sequence; `commitrelay migrate status` says what the table is", events, ErrNoTable)
+	}
+	vars := map[string]string{
+		"schema":        schema,
+		"events_schema": s.events.Schema,
+		"events_table":  s.events.Name,
+		"events":        s.events.String(),
+		"sequence":      sequence,
+	}
+	names, err := fs.Glob(files, "sql/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		rendered, err := psqlvars.Render(string(text), vars)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		key := strings.TrimSuffix(strings.TrimPrefix(name, "sql/"), ".sql")
+		s.sql[key] = strings.TrimRight(rendered, "; \n")
+	}
+	return s, nil
+}
+
+// Events is the events table by its full name.
+func (s *Store) Events() ident.Table { return s.events }
+
+// query names the statement in errors.
+func (s *Store) query(ctx context.Context, db querier, name string, args ...any) (pgx.Rows, error) {
+	rows, err := db.Query(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rows, nil
+}
+
+func (s *Store) exec(ctx context.Context, db querier, name string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := db.Exec(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...)
+	if err != nil {
+		return tag, fmt.Errorf("%s: %w", name, err)
+	}
+	return tag, nil
+}
+
+// row scans the one row of a statement; found is false if there is none.
+func (s *Store) row(ctx context.Context, db querier, name string, args []any, dest ...any) (found bool, err error) {
+	err = db.QueryRow(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...).Scan(dest...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", name, err)
+	}
+	return true, nil
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// inTx runs fn in a short transaction. A role's default may be another isolation level, or read only.
+func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	opts := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	return pgx.BeginTxFunc(ctx, s.pool, opts, fn)
+}
+
+var _ window.Source = (*Reader)(nil)

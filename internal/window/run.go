@@ -1,0 +1,36 @@
+package window
+
+import "fmt"
+
+// Run names one unbroken life of the server's counters (I4). Transaction ids and numbers that were never flushed are
+// handed out again after a crash, a restore or a promotion, so what is only in memory counts in the run where it was
+// read, and in no other.
+type Run struct {
+	System   string `json:"system"`   // system identifier of the cluster
+	Timeline int64  `json:"timeline"` //
+	Database int64  `json:"database"` // oid
+	Started  string `json:"started"`  // of the postmaster
+	ID       string `json:"run"`      // of the unlogged row, which crash recovery empties
+	Sequence int64  `json:"sequence"` // oid
+	Filenode int64  `json:"filenode"` // of the sequence: RESTART IDENTITY changes it
+}
+
+// Void says why a stored position does not continue at reading r, in words for the log, or "" if it does.
+func (p *Position) Void(r Reading) string {
+	was, is := p.Run, r.Run
+	switch {
+	case was.System != is.System:
+		return "another database cluster (restored, copied or upgraded)"
+	case was.Database != is.Database:
+		return "another database in the cluster (dropped and restored, or a copy)"
+	case was.Sequence != is.Sequence:
+		return "another sequence (the events table was made anew)"
+	case was.Filenode != is.Filenode:
+		return "the sequence was restarted or rewritten"
+	case r.H < p.H:
+		return fmt.Sprintf("the sequence went back from %d to %d", p.H, r.H)
+	case r.Next < p.Next:
+		return fmt.Sprintf("the next transaction id went back from %d to %d", p.Next, r.Next)
+	}
+	return ""
+}

@@ -1,0 +1,75 @@
+package window
+
+// Window is the events between two positions: visible at To and not at From, with numbers above Low and up to To.H.
+// Its content is fixed and ordered by number, so it can be left and continued anywhere in it.
+type Window struct {
+	From, To *Position
+	Low      int64
+
+	// CatchUp is set on the window that follows a restore or another break of the counters. From is then the position
+	// that became void.
+	CatchUp *CatchUp
+}
+
+// CatchUp describes what a window after a break leaves out. It holds every event with a number up to To.H, but for those
+// that were settled before the break.
+type CatchUp struct {
+	// Events visible in Snapshot with numbers up to H were settled.
+	Snapshot string `json:"snapshot"`
+	H        int64  `json:"h"`
+
+	// So were events visible in SettledSnapshot with numbers up to SettledP: a window was open then.
+	SettledSnapshot string `json:"settled_snapshot,omitempty"`
+	SettledP        int64  `json:"settled_p,omitempty"`
+}
+
+// Open is the state of a lane: everything visible at From is settled, and of an open window everything with numbers up
+// to P and those in Ahead.
+type Open struct {
+	From   *Position
+	Window *Window // nil: none is open
+	P      int64
+	Ahead  []int64
+}
+
+// Recover plans the window that follows a break. old is what was stored; r was read while no writer was at work, so
+// everything with a number up to r.H is committed or will never appear. Nothing is skipped: where it cannot be known
+// whether an event was settled, it is delivered again.
+func Recover(old Open, r Reading) Open {
+	to := &Position{
+		Snapshot: r.Snapshot, H: r.H, Next: r.Next, Run: r.Run, Stored: -1,
+		Floor:  r.H,
+		Bounds: Bounds{Pairs: []Pair{{r.Next, r.H}}},
+	}
+	last := old.From
+	catchUp := CatchUp{Snapshot: old.From.Snapshot.String(), H: old.From.H}
+	p, ahead := old.From.Floor, []int64(nil)
+	if w := old.Window; w != nil {
+		last = w.To
+		switch {
+		case w.CatchUp != nil: // the break came in the middle of catching up
+			catchUp = *w.CatchUp
+			p = max(p, old.P)
+		case old.P > w.Low:
+			catchUp.SettledSnapshot, catchUp.SettledP = w.To.Snapshot.String(), old.P
+		}
+		ahead = old.Ahead
+	}
+	sameCluster := last.Run.System == r.Run.System && last.Run.Database == r.Run.Database
+	sequenceBroken := r.H < last.H ||
+		sameCluster && (last.Run.Sequence != r.Run.Sequence || last.Run.Filenode != r.Run.Filenode)
+	if sequenceBroken {
+		// Numbers start over: what was settled below the floor or ahead says nothing of the events that have them now.
+		p, ahead = 0, nil
+		if !sameCluster || r.Next < last.Next {
+			// Nor can transaction ids be compared.
+			catchUp = CatchUp{Snapshot: emptySnapshot.String()}
+		}
+	}
+	return Open{
+		From:   old.From,
+		Window: &Window{From: old.From, To: to, Low: p, CatchUp: &catchUp},
+		P:      p,
+		Ahead:  ahead,
+	}
+}
