@@ -63,6 +63,11 @@ func RetryAfter(err error, d time.Duration) error {
 // Unavailable(nil) is nil.
 func Unavailable(err error) error { return mark(err, outcome{kind: unavailable}) }
 
+// OutcomeOf says in a word what the error of one message means to a relay: "published" (nil),
+// "unknown" (no mark), "permanent", "retry" or "unavailable". It is for sinks around sinks, and
+// for tests of sinks.
+func OutcomeOf(err error) string { return outcomeOf(err).kind.String() }
+
 type outcomeKind int
 
 const (
@@ -72,6 +77,10 @@ const (
 	retry                   // parked, an attempt counted
 	unavailable             // parked, no attempt counted
 )
+
+func (k outcomeKind) String() string {
+	return [...]string{"published", "unknown", "permanent", "retry", "unavailable"}[k]
+}
 
 type outcome struct {
 	kind  outcomeKind
