@@ -27,10 +27,10 @@ var (
 )
 
 // Up makes the tables if they are not there, in one transaction, and gives opts.Writers and
-// opts.Relays the rights they lack. Any number of callers may do so at once.
+// opts.Relays the rights that they lack. Any number of callers may do so at once.
 //
-// Tables that exist with other options (ErrDifferent), another version (ErrOlder, ErrNewer) or
-// another owner's meaning (ErrOccupied) are left alone.
+// Tables that exist with other options (ErrDifferent) or in another version (ErrOlder, ErrNewer),
+// and tables of these names that are not ours (ErrOccupied), are left alone.
 func Up(ctx context.Context, db DB, opts Options) error {
 	l, err := opts.parse()
 	if err != nil {
@@ -48,8 +48,33 @@ func Up(ctx context.Context, db DB, opts Options) error {
 		if err != nil || sql == "" {
 			return err
 		}
-		return exec(ctx, tx, "make the tables", sql)
+		if err := exec(ctx, tx, "make the tables", sql); err != nil {
+			return err
+		}
+		// A GRANT by someone who may not give the right is a mere warning to PostgreSQL.
+		if sql, err = l.plan(ctx, tx); err != nil || sql == "" {
+			return err
+		}
+		return fmt.Errorf("migrate: the owner has to run what this role may not: %s", sql)
 	})
+}
+
+// Plan is the SQL that Up would run on this database, as a script like that of Print; empty if
+// there is nothing to do. It changes nothing, and fails where Up would.
+func Plan(ctx context.Context, db DB, opts Options) (string, error) {
+	l, err := opts.parse()
+	if err != nil {
+		return "", err
+	}
+	var sql string
+	err = inTx(ctx, db, readOnly, func(tx pgx.Tx) error {
+		sql, err = l.plan(ctx, tx)
+		return err
+	})
+	if err != nil || sql == "" {
+		return "", err
+	}
+	return l.script(sql)
 }
 
 // inTx runs fn in a transaction of its own and commits it unless fn fails.
@@ -68,19 +93,19 @@ func inTx(ctx context.Context, db DB, opts pgx.TxOptions, fn func(pgx.Tx) error)
 	return nil
 }
 
-// exec runs statements that return nothing.
+// exec runs statements whose results nobody wants.
 func exec(ctx context.Context, tx pgx.Tx, doing, sql string) error {
-	if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return explain(doing, err)
-	}
-	return nil
-}
-
-// explain says what was being done and, where it is known, what to do next.
-func explain(doing string, err error) error {
+	_, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
-		return fmt.Errorf("migrate: %s: %w: connect as a role that may, or give its owner the output of `commitrelay migrate print`", doing, err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
+		return fmt.Errorf("migrate: %s: %w: connect as a role that may, or give the SQL of `commitrelay migrate print` to one who may", doing, err)
+	case pg != nil && pg.Code == "55P03": // lock_not_available
+		return fmt.Errorf("migrate: %s: %w: it is in use: try again when the writers have gone", doing, err)
+	case pg != nil && pg.Detail != "":
+		return fmt.Errorf("migrate: %s: %w: %s", doing, err, pg.Detail)
 	}
 	return fmt.Errorf("migrate: %s: %w", doing, err)
 }

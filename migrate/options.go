@@ -108,10 +108,18 @@ func orDefault[T comparable](v, def T) T {
 	return v
 }
 
-// leaf is the name of the table behind a slot: the events table's name and _s0, _s1, ...; a name
-// too long for that is cut and made unique by a hash.
-func (l layout) leaf(slot int) string {
-	const room = 63 - len("_s00")
+// leaf is the name of the table behind a slot.
+func (l layout) leaf(slot int) string { return l.derived("_s" + strconv.Itoa(slot)) }
+
+// sequence is the name that the sequence behind seq gets.
+func (l layout) sequence() ident.Table {
+	return ident.Table{Schema: l.events.Schema, Name: l.derived("_seq")}
+}
+
+// derived is the events table's name and a suffix; a name too long for that is cut, and made
+// unique by a hash.
+func (l layout) derived(suffix string) string {
+	const room = 63 - len("_seq") // the longest suffix, so that all names of a table are cut alike
 	name := l.events.Name
 	if len(name) > room {
 		h := fnv.New32a()
@@ -123,7 +131,7 @@ func (l layout) leaf(slot int) string {
 		}
 		name = name[:cut] + hash
 	}
-	return name + "_s" + strconv.Itoa(slot)
+	return name + suffix
 }
 
 // leaves are the names of all slots' tables, in order.
@@ -142,6 +150,7 @@ func (l layout) vars() map[string]string {
 		"events_schema": l.events.Schema,
 		"events_table":  l.events.Name,
 		"events":        l.events.String(),
+		"sequence":      l.sequence().Name,
 		"payload_type":  string(l.payload),
 		"slots":         strconv.Itoa(l.slots),
 		"slot_seconds":  strconv.FormatInt(int64(l.width/time.Second), 10),

@@ -29,13 +29,14 @@ func (l layout) render(file string, extra map[string]string) (string, error) {
 	return sql, nil
 }
 
-// create is the SQL that makes all tables; the schema is left out if it exists.
+// create is the SQL that makes all tables and gives the roles their rights; the schema is left out
+// if it exists.
 func (l layout) create(withSchema bool) (string, error) {
 	type part struct {
 		file  string
 		extra map[string]string
 	}
-	var parts []part
+	parts := []part{{file: "search_path.sql"}}
 	if withSchema {
 		parts = append(parts, part{file: "schema.sql"})
 	}
@@ -57,7 +58,41 @@ func (l layout) create(withSchema bool) (string, error) {
 		}
 		out.WriteString(sql)
 	}
+	out.WriteString(l.grants(l.sequence()))
 	return out.String(), nil
+}
+
+// Print is the SQL that Up runs on a database without our tables, as a script for psql or any
+// other client: one transaction. opts.Table needs its schema here.
+func Print(opts Options) (string, error) {
+	l, err := opts.parse()
+	if err != nil {
+		return "", err
+	}
+	if l.events.Schema == "" {
+		return "", fmt.Errorf("migrate: print: table %q: write schema.table: without a database there is no search_path", l.events.Name)
+	}
+	sql, err := l.create(true)
+	if err != nil {
+		return "", err
+	}
+	return l.script(sql)
+}
+
+// script makes a script of statements: the transaction around them that Up opens itself.
+func (l layout) script(sql string) (string, error) {
+	begin, err := l.render("begin.sql", nil)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`-- commitrelay, version %d of its tables: the outbox %s (payload %s, %d slots of %v), all else in schema %s.
+-- Run it as the role that shall own the tables: psql -v ON_ERROR_STOP=1 -f this-file
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+
+%s
+%s
+COMMIT;
+`, Version, l.events, l.payload, l.slots, l.width, ident.Quote(l.schema), begin, sql), nil
 }
 
 // withoutComment drops the comment at the top: once is enough for statements that repeat.

@@ -6,7 +6,7 @@
 -- slot is the row's place on the wheel: the leaf that holds it, by the time of its transaction.
 CREATE TABLE :"events_schema".:"events_table" (
     xid             xid8            NOT NULL DEFAULT pg_current_xact_id(),
-    seq             bigint          GENERATED ALWAYS AS IDENTITY (CACHE 1),
+    seq             bigint          GENERATED ALWAYS AS IDENTITY (SEQUENCE NAME :"events_schema".:"sequence" CACHE 1),
     created_at      timestamptz     NOT NULL DEFAULT now(),
     slot            smallint        NOT NULL DEFAULT ((date_part('epoch', now())::bigint / :slot_seconds) % :slots)::smallint,
     id              uuid            NOT NULL DEFAULT gen_random_uuid(),

@@ -1,20 +1,23 @@
 -- Status for people: one row per retained event and subscription that wants it.
 -- Walks the events table; filter by seq to walk its index.
+--
+-- f is the window edge up to which the event's lane is settled, t the end of the window it is in, if any.
+-- After a restore that window is a catch-up: it leaves out what was visible at catch_up's snapshot, and what the
+-- window that was open then had settled (docs/design.md, I4).
 CREATE VIEW :"schema".events AS
 SELECT s.name AS subscription,
        CASE
            WHEN k.state = 'dead' THEN 'DEAD'
            WHEN k.state IS NOT NULL THEN 'RETRYING'
-           WHEN e.seq <= f.floor THEN 'PUBLISHED'
-           WHEN t.id IS NULL THEN
-               CASE WHEN e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED' ELSE 'PENDING' END
-           WHEN t.catch_up IS NOT NULL THEN
-               CASE WHEN e.seq <= l.p OR e.seq = ANY (l.ahead)
-                      OR (e.seq <= (t.catch_up ->> 'h')::bigint
-                          AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'snapshot')::pg_snapshot))
-                    THEN 'PUBLISHED' ELSE 'PENDING' END
-           WHEN e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED'
-           WHEN e.seq <= t.h AND pg_visible_in_snapshot(e.xid, t.snapshot) AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
+           WHEN t.catch_up IS NULL AND e.seq <= f.floor THEN 'PUBLISHED'
+           WHEN t.catch_up IS NULL AND e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED'
+           WHEN t.catch_up IS NULL AND e.seq <= t.h AND pg_visible_in_snapshot(e.xid, t.snapshot)
+               AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
+           WHEN t.catch_up IS NOT NULL AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
+           WHEN e.seq <= (t.catch_up ->> 'h')::bigint
+               AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'snapshot')::pg_snapshot) THEN 'PUBLISHED'
+           WHEN e.seq <= least((t.catch_up ->> 'settled_h')::bigint, (t.catch_up ->> 'settled_p')::bigint)
+               AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'settled_snapshot')::pg_snapshot) THEN 'PUBLISHED'
            ELSE 'PENDING'
        END AS status,
        k.attempts, k.last_error, k.next_attempt,

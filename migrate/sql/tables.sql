@@ -117,7 +117,7 @@ SELECT 0, '3:3:', 0, '3', jsonb_build_object(
     'system', c.system_identifier::text,
     'timeline', k.timeline_id,
     'database', d.oid::bigint,
-    'started', pg_postmaster_start_time(),
+    'started', (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text,
     'run', r.id,
     'sequence', s.oid::bigint,
     'filenode', pg_relation_filenode(s.oid)::bigint)

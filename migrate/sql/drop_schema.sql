@@ -1,0 +1,2 @@
+-- Without CASCADE: an empty schema only.
+DROP SCHEMA :"schema";
