@@ -1,0 +1,92 @@
+// Package config reads commitrelay's configuration: a YAML file, the environment and flags.
+//
+// The whole format is known here, also the parts that this version does not build: those are
+// refused by name. All faults of a configuration are reported at once, each with its place.
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/commitrelay/outbox/internal/ident"
+)
+
+// Config is a configuration without faults. Every field holds its value, defaults included.
+type Config struct {
+	Database      Database
+	Sinks         map[string]Sink // by name
+	Subscriptions []Subscription  // in the order of the file
+	HTTP          string          // address for /livez and /readyz; empty: none
+
+	Lease           time.Duration
+	ShutdownTimeout time.Duration
+	PollMin         time.Duration
+	PollMax         time.Duration
+	BatchEvents     int
+	BatchBytes      int
+	Log             Log
+}
+
+// Database says where the outbox is.
+type Database struct {
+	URL       URL         // of the connections that deliver; may lead to a pooler
+	DirectURL URL         // around the pooler, for migrations; empty: URL
+	Password  Secret      // replaces the URL's, if it is not empty
+	Table     ident.Table // the events table
+	Schema    string      // commitrelay's own tables
+}
+
+// The types of sinks that the format knows.
+const (
+	TypeNATS   = "nats"
+	TypeRabbit = "rabbitmq"
+	TypeStdout = "stdout"
+)
+
+// Sink is a destination. Which fields are set depends on its type.
+type Sink struct {
+	Name     string
+	Type     string
+	URL      URL
+	User     string
+	Password Secret
+	Token    Secret        // nats
+	Creds    string        // nats: path of a credentials file, read again by each connection
+	Exchange string        // rabbitmq; empty is the default exchange: the topic names a queue
+	Timeout  time.Duration // for the broker's answer; 0 is the sink's own default
+	TLS      TLS
+}
+
+// Subscription is a named reader of the outbox.
+type Subscription struct {
+	Name           string
+	Sink           string // a key of Config.Sinks
+	Topic          string
+	Lanes          int
+	AggregateTypes []string
+	EventTypes     []string
+	OnDead         string // "continue" or "block"
+	Attempts       int
+	Backoff        time.Duration
+	MaxBackoff     time.Duration
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  slog.Level
+	Format string // "text" or "json"
+}
+
+func defaults() Config {
+	return Config{
+		Database:        Database{Table: ident.Table{Schema: "public", Name: "outbox_events"}, Schema: "commitrelay"},
+		Sinks:           map[string]Sink{},
+		Lease:           10 * time.Second,
+		ShutdownTimeout: 10 * time.Second,
+		PollMin:         2 * time.Millisecond,
+		PollMax:         100 * time.Millisecond,
+		BatchEvents:     1000,
+		BatchBytes:      4 << 20,
+		Log:             Log{Level: slog.LevelInfo, Format: "text"},
+	}
+}
