@@ -7,12 +7,12 @@ type State string
 
 // The states of a subscription on one relay.
 const (
-	Starting    State = "starting"    // nothing is known yet
-	Delivering  State = "delivering"  // events are on their way, or there are none
-	Standby     State = "standby"     // another live relay owns its lanes
-	SinkDown    State = "sink_down"   // the sink does not take events; they wait
+	Starting    State = "starting"     // nothing is known yet
+	Delivering  State = "delivering"   // events are on their way, or there are none
+	Standby     State = "standby"      // another live relay owns its lanes
+	SinkDown    State = "sink_down"    // the sink does not take events; they wait
 	DatabaseOut State = "database_out" // PostgreSQL does not answer
-	Stopped     State = "stopped"     // a fault that needs a person; see Error
+	Stopped     State = "stopped"      // a fault that needs a person; see Error
 )
 
 // Health is what a Relay knows of itself. /readyz and `commitrelay status` show the same.

@@ -2,25 +2,225 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-)
 
-// Relay moves committed events to sinks.
-type Relay struct{}
+	"github.com/commitrelay/outbox"
+	"github.com/commitrelay/outbox/internal/ident"
+	"github.com/commitrelay/outbox/internal/store"
+)
 
 // ErrLanesHeld is returned by Drain when lanes belong to another live relay.
 var ErrLanesHeld = errors.New("lanes are held by another relay")
 
-// New validates cfg and returns a Relay.
-func New(pool *pgxpool.Pool, cfg Config) (*Relay, error) { return &Relay{}, nil }
+// Relay moves committed events from the outbox to sinks. Any number of relays may run with the same
+// subscriptions, in one process or in many: each lane is delivered by one of them at a time.
+type Relay struct {
+	pool   *pgxpool.Pool
+	cfg    Config
+	log    *slog.Logger
+	info   store.RelayInfo
+	held   holdings
+	health *watch
+	db     database
+	busy   sync.Mutex // one Run or Drain at a time
+}
 
-// Run delivers until ctx ends.
-func (r *Relay) Run(ctx context.Context) error { return nil }
+// New validates cfg, reporting every fault at once, and returns a Relay. It does not connect. The pool
+// must allow at least 2 connections (4 are enough) and stays the caller's to close.
+func New(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
+	cfg, err := cfg.withDefaults(pool)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	r := &Relay{pool: pool, cfg: cfg, log: cfg.Logger, health: newWatch(cfg.Subscriptions)}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	r.info = store.RelayInfo{Host: host, PID: os.Getpid(), Version: cfg.Version, Lease: cfg.Lease, Subscriptions: []string{}}
+	for _, s := range cfg.Subscriptions {
+		r.info.Subscriptions = append(r.info.Subscriptions, s.Name)
+	}
+	return r, nil
+}
 
-// Drain delivers all that is due now.
-func (r *Relay) Drain(ctx context.Context) (int, error) { return 0, nil }
+// Health says how the relay fares. It asks nobody and is safe to call at any time.
+func (r *Relay) Health() Health { return r.health.health() }
 
-// Health says how the relay fares.
-func (r *Relay) Health() Health { return Health{} }
+// Run delivers until ctx ends. Then it finishes what is in flight, for ShutdownTimeout at most, stores
+// what is settled, gives its lanes back and returns nil.
+//
+// PostgreSQL or a sink that does not answer is waited for. Run returns an error only if it cannot begin:
+// the tables are missing, a right is missing, or a subscription in the database contradicts cfg.
+// Run and Drain of one Relay wait for each other.
+func (r *Relay) Run(ctx context.Context) error {
+	r.busy.Lock()
+	defer r.busy.Unlock()
+	lanes, st, err := r.begin(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	hard, over := r.shutdown(ctx)
+	defer over()
+	stop := r.beat(hard, st)
+	var wg sync.WaitGroup
+	for _, l := range lanes {
+		wg.Go(func() { l.run(ctx, hard) })
+	}
+	wg.Wait()
+	stop()
+	return nil
+}
+
+// Drain delivers all that is due now and returns how many events the sinks confirmed. It does not wait for
+// a sink that is down: that is its error. If lanes belong to another live relay it delivers what it can
+// and returns ErrLanesHeld. For tests, and for those who run a relay from cron.
+func (r *Relay) Drain(ctx context.Context) (int, error) {
+	r.busy.Lock()
+	defer r.busy.Unlock()
+	lanes, st, err := r.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	hard, over := r.shutdown(ctx)
+	defer over()
+	stop := r.beat(hard, st)
+	defer stop()
+	var n int
+	var errs []error
+	for _, l := range lanes {
+		held, delivered, err := l.own(ctx, hard, true)
+		n += delivered
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, err))
+		case !held:
+			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, ErrLanesHeld))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, ctx.Err())
+	}
+	return n, errors.Join(errs...)
+}
+
+// begin connects, waiting for a server that does not answer, and makes the subscriptions known.
+func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
+	r.info.ID = newRelayID()
+	for n := 1; ; n++ {
+		lanes, st, err := r.tryBegin(ctx)
+		if err == nil {
+			r.databaseUp()
+			return lanes, st, nil
+		}
+		if ctx.Err() != nil || !store.Transient(err) {
+			return nil, nil, fmt.Errorf("relay: %w", err)
+		}
+		r.databaseDown(ctx, err)
+		for i := range r.cfg.Subscriptions {
+			r.health.update(i, func(h *SubscriptionHealth) { h.State, h.Error = DatabaseOut, err.Error() })
+		}
+		wait(ctx, backoff(databaseBackoff, databaseMaxBackoff, n))
+	}
+}
+
+func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	table, err := ident.Parse(r.cfg.Table)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := store.Open(ctx, r.pool, table, r.cfg.Schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	var lanes []*lane
+	for i, sub := range r.cfg.Subscriptions {
+		changed, err := st.Subscribe(ctx, store.Subscription{
+			Name: sub.Name, Lanes: sub.Lanes, AggregateTypes: sub.Filter.AggregateTypes, EventTypes: sub.Filter.EventTypes,
+			Sink: sub.SinkName, Topic: sub.Topic, OnDead: string(sub.OnDead),
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		log := r.log.With("subscription", sub.Name)
+		if changed {
+			log.Warn("another configuration of this subscription was stored and is replaced: do all its relays have this one?")
+		}
+		topic, err := parseTopic(sub.Topic)
+		if err != nil {
+			return nil, nil, err
+		}
+		lanes = append(lanes, &lane{
+			relay: r, index: i, sub: sub, topic: topic, store: st, log: log,
+			sent: map[eventKey]bool{}, carried: map[eventKey]bool{}, down: map[string]int{},
+		})
+	}
+	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)
+	return lanes, st, nil
+}
+
+// newRelayID is a random uuid.
+func newRelayID() string {
+	var id outbox.ID
+	_, _ = rand.Read(id[:]) // never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id.String()
+}
+
+// shutdown returns a context that outlives ctx by the time for shutdown.
+func (r *Relay) shutdown(ctx context.Context) (hard context.Context, over func()) {
+	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.NewTimer(r.cfg.ShutdownTimeout)
+	timer.Stop()
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		timer.Reset(r.cfg.ShutdownTimeout)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			r.log.Warn("time for shutdown is over, breaking off")
+			cancel()
+		}
+	}()
+	return hard, func() { close(done); <-ended; cancel() }
+}
+
+// beat renews leases in the background until the returned function is called, which says goodbye.
+func (r *Relay) beat(ctx context.Context, st *store.Store) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.heartbeats(ctx, st)
+	}()
+	return func() {
+		cancel()
+		<-done
+		parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+		defer cancel()
+		if err := st.Goodbye(parting, r.info.ID); err != nil {
+			r.log.Debug("goodbye", "error", err)
+		}
+	}
+}

@@ -104,9 +104,11 @@ type ParkedEvent struct {
 	window.Event
 }
 
-// ClaimParked marks up to limit events of a key as being sent, and returns them in order.
-func (s *Store) ClaimParked(ctx context.Context, l Lane, k Key, limit int) ([]ParkedEvent, error) {
-	rows, err := s.query(ctx, s.pool, "parked_claim", l.Subscription, l.Lane, l.Epoch, k.AggregateType, k.AggregateID, limit)
+// ClaimParked marks waiting events as being sent, and returns them in the order of their keys: the first perKey of each
+// key, and none that begins after maxBytes of payload.
+func (s *Store) ClaimParked(ctx context.Context, l Lane, keys []Key, perKey, maxBytes int) ([]ParkedEvent, error) {
+	types, ids := split(keys)
+	rows, err := s.query(ctx, s.pool, "parked_claim", l.Subscription, l.Lane, l.Epoch, types, ids, perKey, maxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +144,18 @@ type Settling struct {
 	Error    string         // empty: it was not tried
 }
 
-// SettleParked forgets the events that were published, puts the others back, and makes the first one that still waits of
-// the key due, all in one transaction.
-func (s *Store) SettleParked(ctx context.Context, l Lane, k Key, published []int64, back []Settling) error {
+// split is the columns of keys.
+func split(keys []Key) (types, ids []string) {
+	types, ids = make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		types[i], ids[i] = k.AggregateType, k.AggregateID
+	}
+	return types, ids
+}
+
+// SettleParked forgets the events that were published, puts the others back, and makes the first event that still waits
+// of each of the given keys due, all in one transaction.
+func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, back []Settling, wake []Key) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var epoch int64
 		held, err := s.row(ctx, tx, "lane_held", []any{l.Subscription, l.Lane, l.Epoch}, &epoch)
@@ -170,7 +181,11 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, k Key, published []int
 				return err
 			}
 		}
-		_, err = s.exec(ctx, tx, "parked_wake", l.Subscription, l.Lane, k.AggregateType, k.AggregateID)
+		if len(wake) == 0 {
+			return nil
+		}
+		types, ids := split(wake)
+		_, err = s.exec(ctx, tx, "parked_wake", l.Subscription, l.Lane, types, ids)
 		return err
 	})
 }

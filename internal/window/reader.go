@@ -43,6 +43,12 @@ type Page struct {
 // sequence was touched. What is only in memory counts no more; go back to what is stored.
 var ErrRunChanged = errors.New("the server's run has changed")
 
+// RegressionError says that a counter went back within one run: someone has set the sequence. It is an ErrRunChanged.
+type RegressionError struct{ Reason string }
+
+func (e *RegressionError) Error() string { return ErrRunChanged.Error() + ": " + e.Reason }
+func (e *RegressionError) Unwrap() error { return ErrRunChanged }
+
 const (
 	// scan bounds the numbers that one statement looks at, so that none runs long however few rows it returns.
 	scan = 100_000
@@ -128,7 +134,7 @@ func (r *Reader) read(ctx context.Context) (Reading, error) {
 			continue
 		}
 		if reading.H < known.H || reading.Next < known.Next {
-			return reading, fmt.Errorf("%w: %s", ErrRunChanged, known.Void(reading))
+			return reading, &RegressionError{known.Void(reading)}
 		}
 	}
 	return reading, nil

@@ -1,11 +1,13 @@
--- Makes the first waiting event of a key due, once those before it are gone.
--- Walks parked_key_idx; locks the row.
-UPDATE :"schema".parked
+-- Makes the first waiting event of each key ($3, $4) due, once those before it are gone.
+-- Walks parked_key_idx once per key; locks the rows.
+UPDATE :"schema".parked AS k
 SET next_attempt = now()
-WHERE id = (
-    SELECT min(id)
-    FROM :"schema".parked
-    WHERE subscription = $1::text AND lane = $2::integer AND state <> 'dead'
-      AND hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) = hashtextextended($4::text, hashtextextended($3::text, 0))
-      AND aggregate_type = $3::text AND aggregate_id = $4::text)
-  AND next_attempt IS NULL;
+FROM unnest($3::text[], $4::text[]) AS key (aggregate_type, aggregate_id)
+WHERE k.id = (
+    SELECT min(w.id)
+    FROM :"schema".parked AS w
+    WHERE w.subscription = $1::text AND w.lane = $2::integer AND w.state <> 'dead'
+      AND hashtextextended(w.aggregate_id, hashtextextended(w.aggregate_type, 0))
+        = hashtextextended(key.aggregate_id, hashtextextended(key.aggregate_type, 0))
+      AND w.aggregate_type = key.aggregate_type AND w.aggregate_id = key.aggregate_id)
+  AND k.next_attempt IS NULL;

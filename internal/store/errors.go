@@ -1,0 +1,34 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Transient says whether an error of PostgreSQL or of the way to it may go away by itself: the server restarts, a
+// connection breaks, a statement was cancelled or lost against another. Wrong passwords, missing tables and missing
+// rights do not.
+func Transient(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		switch {
+		case strings.HasPrefix(pgErr.Code, "08"), // connection exception
+			strings.HasPrefix(pgErr.Code, "40"), // rolled back: serialization, deadlock
+			strings.HasPrefix(pgErr.Code, "53"), // insufficient resources: too many connections, disk full
+			strings.HasPrefix(pgErr.Code, "55"), // not in the required state: lock not available
+			strings.HasPrefix(pgErr.Code, "57"), // operator intervention: shutdown, cancelled, starting up
+			strings.HasPrefix(pgErr.Code, "58"), // system error
+			pgErr.Code == "25006":               // read only: a standby, until it is promoted
+			return true
+		}
+		return false
+	}
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return false
+	}
+	return !errors.Is(err, context.Canceled)
+}

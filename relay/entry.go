@@ -1,0 +1,200 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// entry is an event on its way to the sink, and what has become of it.
+type entry struct {
+	msg      Message
+	key      store.Key
+	row      int64 // of a parked event
+	attempts int
+	fate     fate
+	err      error // why it was refused
+	delay    time.Duration
+}
+
+type fate int
+
+const (
+	pending   fate = iota // to be sent, or not known whether it arrived
+	confirmed             // the sink has it
+	refused               // parked: it will be sent again
+	waiting               // parked behind another of its key
+	dead                  // given up
+)
+
+func newEntry(e *window.Event, topic string, attempts int) *entry {
+	return &entry{
+		msg:      Message{Event: e.Event, Topic: topic, Seq: e.Seq, Attempt: attempts + 1, CreatedAt: e.CreatedAt},
+		key:      store.KeyOf(&e.Event),
+		attempts: attempts,
+	}
+}
+
+func (e *entry) eventKey() eventKey { return eventKey{e.msg.Event.ID, e.msg.Seq} }
+
+// die gives the event up.
+func (e *entry) die(err error) { e.fate, e.err = dead, err }
+
+// verdict sums up one call of the sink.
+type verdict struct {
+	confirmed int
+	cause     error // the sink, not an event, is at fault: some outcomes are not known
+	again     bool  // events were held back by the sink for another that has died: they can go now
+}
+
+// attempt sends the pending entries in one call and notes what became of each. An entry stays pending if its outcome is
+// not known, or if the sink held it back behind one that died.
+func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
+	var batch []*entry
+	var msgs []Message
+	for _, e := range entries {
+		if e.fate == pending {
+			batch = append(batch, e)
+			msgs = append(msgs, e.msg)
+		}
+	}
+	if len(batch) == 0 {
+		return v, nil
+	}
+	if err := d.tenure.check(); err != nil {
+		return v, err
+	}
+	began := time.Now()
+	errs := results(d.lane.sub.Sink.Publish(d.tenure.ctx, msgs), len(msgs))
+	took := time.Since(began)
+
+	stopped := map[store.Key]bool{} // keys whose later events must wait
+	died := map[store.Key]bool{}
+	var ok []Message
+	for i, e := range batch {
+		switch o := outcomeOf(errs[i]); {
+		case o.kind == published:
+			if stopped[e.key] {
+				d.lane.log.Error("the sink took an event after refusing an earlier one of its key: it breaks the contract of Sink",
+					"event", e.msg.Event.ID, "topic", e.msg.Topic)
+			}
+			e.fate = confirmed
+			ok = append(ok, e.msg)
+			d.lane.sent[e.eventKey()] = true
+		case stopped[e.key] && o.kind != permanent:
+			e.fate = waiting
+		case o.kind == unknown:
+			if died[e.key] {
+				v.again = true
+			} else if v.cause == nil {
+				v.cause = errs[i]
+			}
+		default:
+			d.refuse(e, o, errs[i])
+			if e.fate == dead {
+				died[e.key] = true
+			}
+			if e.fate == refused || d.lane.sub.OnDead == Block {
+				stopped[e.key] = true
+			}
+		}
+	}
+	v.confirmed = len(ok)
+	if len(ok) > 0 {
+		d.delivered += len(ok)
+		d.lane.confirmed(ok, took)
+	}
+	return v, nil
+}
+
+// refuse notes what the sink said of one event.
+func (d *delivery) refuse(e *entry, o outcome, err error) {
+	sub := &d.lane.sub
+	e.err = err
+	switch o.kind {
+	case permanent:
+		e.fate = dead
+	case retry:
+		e.attempts++
+		e.fate = refused
+		e.delay = max(o.after, backoff(sub.Backoff, sub.MaxBackoff, e.attempts))
+		if e.attempts >= sub.MaxAttempts {
+			e.die(fmt.Errorf("given up after %d attempts: %w", e.attempts, err))
+		}
+	case unavailable:
+		e.fate = refused
+		e.delay = d.lane.topicDown(e.msg.Topic, err)
+	}
+}
+
+// results are the errors of n messages: one for each, or one for all.
+func results(err error, n int) []error {
+	errs := make([]error, n)
+	if err == nil {
+		return errs
+	}
+	if be, ok := err.(*BatchError); ok { //nolint:errorlint // a wrapped BatchError may be about another batch
+		if len(be.Errs) == n {
+			return be.Errs
+		}
+		err = fmt.Errorf("the sink answered for %d messages of %d: %v", len(be.Errs), n, err) //nolint:errorlint // the marks inside are not about these messages
+	}
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// confirmed tells whoever listens that the sink has the messages.
+func (l *lane) confirmed(batch []Message, took time.Duration) {
+	l.sinkUp(len(batch))
+	l.topicsUp(batch)
+	for _, h := range l.relay.cfg.Hooks {
+		if h.Published != nil {
+			h.Published(l.sub.Name, batch, took)
+		}
+	}
+}
+
+// tellParked tells whoever listens what has been parked and what has died.
+func (l *lane) tellParked(entries []*entry) {
+	for _, e := range entries {
+		switch e.fate {
+		case refused:
+			l.log.Debug("event parked", "event", e.msg.Event.ID, "topic", e.msg.Topic, "attempts", e.attempts, "error", e.err)
+			for _, h := range l.relay.cfg.Hooks {
+				if h.Parked != nil {
+					h.Parked(l.sub.Name, e.msg, e.err)
+				}
+			}
+		case dead:
+			l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Dead++ })
+			l.log.Warn("event dead", "event", e.msg.Event.ID, "topic", e.msg.Topic, "attempts", e.attempts, "error", e.err)
+			for _, h := range l.relay.cfg.Hooks {
+				if h.Dead != nil {
+					h.Dead(l.sub.Name, e.msg, e.err)
+				}
+			}
+		}
+	}
+}
+
+// already says whether the sink has confirmed the event before a fault.
+func (l *lane) already(e *entry) bool {
+	k := e.eventKey()
+	if !l.carried[k] {
+		return false
+	}
+	delete(l.carried, k)
+	l.sent[k] = true
+	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Duplicates++ })
+	return true
+}
+
+// statement bounds one use of the database by the tenure.
+func (d *delivery) statement() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(d.tenure.ctx, statementTime)
+}

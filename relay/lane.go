@@ -1,0 +1,265 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+const (
+	readAhead  = 2                      // pages read while one is being published
+	storeEvery = 100 * time.Millisecond // least time between two stores under load
+
+	databaseBackoff    = 100 * time.Millisecond
+	databaseMaxBackoff = 5 * time.Second
+
+	// partingTime is what remains, after the time for shutdown is over, to store the position and give the lane back.
+	partingTime = 2 * time.Second
+
+	// statementTime bounds a statement, so that a connection that has gone silent is given up.
+	statementTime = 30 * time.Second
+)
+
+// lane is one lane of a subscription, and what this relay does with it: acquire, deliver, give back. One goroutine runs
+// it; a second one reads ahead.
+type lane struct {
+	relay *Relay
+	index int // of the subscription, in the configuration
+	sub   Subscription
+	topic topicTemplate
+	store *store.Store
+	log   *slog.Logger
+
+	// What the sink has confirmed since the position was stored last, by event. After a fault the stored position
+	// counts, and these are read again but not sent again.
+	sent    map[eventKey]bool // since the last store
+	carried map[eventKey]bool // from before the fault
+
+	down   map[string]int // topics that are unavailable, with the number of refusals in a row
+	broken string         // why the stored position does not count, found while reading
+}
+
+type eventKey struct {
+	id  [16]byte
+	seq int64
+}
+
+// run owns the lane whenever it can, until ctx ends. hard ends when the time for shutdown is over.
+func (l *lane) run(ctx, hard context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		held, _, err := l.own(ctx, hard, false)
+		pause := time.Duration(0)
+		switch {
+		case err == nil && !held:
+			l.state(Standby, nil)
+			pause = backoff(min(l.relay.cfg.Lease/10, time.Second), time.Second, 1)
+		case err == nil, ctx.Err() != nil:
+		case errors.Is(err, window.ErrRunChanged):
+			l.log.Warn("back to the stored position", "reason", err)
+		case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
+			l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Fenced++ })
+			l.log.Warn("lane lost", "reason", err)
+		default:
+			if !store.Transient(err) {
+				// It needs a person, who may mend it while we run.
+				if was := l.state(Stopped, err); was.Error != err.Error() {
+					l.log.Error("delivery stopped, trying again", "error", err)
+				}
+			} else {
+				l.relay.databaseDown(ctx, err)
+				l.state(DatabaseOut, err)
+			}
+			if time.Since(began) > databaseMaxBackoff {
+				failures = 0
+			}
+			failures++
+			pause = backoff(databaseBackoff, databaseMaxBackoff, failures)
+		}
+		if pause > 0 {
+			wait(ctx, pause)
+		}
+	}
+}
+
+// own takes the lane and delivers from it until ctx ends, the lane is lost, or something fails. held is false if another
+// relay has it. With once it ends when nothing is due.
+func (l *lane) own(ctx, hard context.Context, once bool) (held bool, n int, err error) {
+	me := store.Lane{Subscription: l.sub.Name, Owner: l.relay.info.ID}
+	sent := time.Now()
+	held, err = l.acquire(ctx, &me)
+	if err != nil || !held {
+		return held, 0, err
+	}
+	t := newTenure(hard, me, sent, l.relay.cfg.Lease)
+	l.relay.held.add(t)
+	n, err = l.deliver(ctx, t, once)
+	l.relay.held.remove(t)
+	t.close()
+
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+	defer cancel()
+	if releaseErr := l.store.Release(parting, me); err == nil {
+		err = releaseErr // otherwise the lease runs out
+	}
+	return true, n, err
+}
+
+func (l *lane) acquire(ctx context.Context, me *store.Lane) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.Lease/2)
+	defer cancel()
+	return l.store.Acquire(ctx, me, l.relay.cfg.Lease)
+}
+
+// deliver reads and publishes until ctx ends (then it finishes what is in flight), the tenure ends, or something fails.
+func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err error) {
+	d := &delivery{lane: l, tenure: t, once: once}
+	reader, err := d.begin(t.ctx)
+	if err != nil {
+		return 0, err
+	}
+	l.relay.databaseUp()
+	l.log.Info("lane taken", "epoch", t.lane.Epoch)
+
+	feedCtx, stop := context.WithCancel(t.ctx)
+	items := make(chan item, readAhead)
+	fed := make(chan error, 1)
+	go func() { fed <- l.feed(feedCtx, reader, items, once) }()
+	err = d.loop(ctx, items)
+	stop()
+	for range items { // let the reader go
+	}
+	feedErr := <-fed
+	switch {
+	case ctx.Err() != nil:
+	case t.ctx.Err() != nil:
+		err = context.Cause(t.ctx)
+	case err == nil:
+		err = feedErr
+	}
+
+	// What is settled is stored even so, unless the lane is not ours to write to.
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+	defer cancel()
+	switch {
+	case errors.Is(err, window.ErrRunChanged):
+		l.carry()
+		l.broken = d.regression(err)
+	case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
+		l.carry()
+	default:
+		if storeErr := d.save(parting); storeErr != nil {
+			l.carry()
+			err = errors.Join(err, storeErr)
+		}
+	}
+	return d.delivered, err
+}
+
+// carry keeps what was confirmed but not stored, over a fault.
+func (l *lane) carry() {
+	if l.carried == nil {
+		l.carried = map[eventKey]bool{}
+	}
+	for k := range l.sent {
+		l.carried[k] = true
+	}
+	clear(l.sent)
+}
+
+// begin loads what is settled, and the keys that must wait. The epoch has been taken before.
+func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	l := d.lane
+	open, err := l.store.Load(ctx, d.tenure.lane)
+	if err != nil {
+		return nil, err
+	}
+	reading, err := l.store.Position(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if reason := void(open, reading, l.broken); reason != "" {
+		if open, reading, err = d.recover(ctx, open, reason); err != nil {
+			return nil, err
+		}
+	}
+	l.broken = ""
+	d.run = reading.Run
+	d.open = open
+	d.stored = open.From.H
+	if err := d.loadParked(ctx); err != nil {
+		return nil, err
+	}
+	src := l.store.NewReader(l.sub.Filter.AggregateTypes, l.sub.Filter.EventTypes, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
+	return window.NewReader(src, open, reading), nil
+}
+
+// void says why what is stored does not continue at r, or "".
+func void(open window.Open, r window.Reading, broken string) string {
+	if broken != "" {
+		return broken
+	}
+	if reason := open.From.Void(r); reason != "" {
+		return reason
+	}
+	if open.Window != nil {
+		return open.Window.To.Void(r)
+	}
+	return ""
+}
+
+// recover plans the way on after a break of the counters, and stores it before anything is published.
+func (d *delivery) recover(ctx context.Context, open window.Open, reason string) (window.Open, window.Reading, error) {
+	l := d.lane
+	var held *store.HeldError
+	for n := 1; ; n++ {
+		reading, err := l.store.QuietPosition(ctx)
+		if errors.As(err, &held) {
+			if n == 1 {
+				l.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
+			}
+			if !wait(ctx, backoff(50*time.Millisecond, 2*time.Second, n)) {
+				return open, reading, err
+			}
+			continue
+		}
+		if err != nil {
+			return open, reading, err
+		}
+		next := window.Recover(open, reading)
+		l.log.Warn("stored position is void, catching up from the table",
+			"reason", reason, "settled_up_to", next.Window.CatchUp.H, "from_seq", next.P, "to_seq", next.Window.To.H)
+		if err := l.store.StoreLane(ctx, d.tenure.lane, reading.Run, next, nil); err != nil {
+			return open, reading, err
+		}
+		return next, reading, nil
+	}
+}
+
+// regression says what ErrRunChanged told of a sequence that went back in the same run: the stored position, which is
+// older, may not show it.
+func (d *delivery) regression(err error) string {
+	var back *window.RegressionError
+	if errors.As(err, &back) {
+		return back.Reason
+	}
+	return ""
+}
+
+// wait pauses; false: ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
