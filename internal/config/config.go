@@ -43,18 +43,27 @@ const (
 	TypeStdout = "stdout"
 )
 
-// Sink is a destination. Which fields are set depends on its type.
+// Sink is a destination. Which fields are set depends on its type; empty ones mean the default of
+// that sink's package.
 type Sink struct {
-	Name     string
-	Type     string
-	URL      URL
-	User     string
-	Password Secret
-	Token    Secret        // nats
-	Creds    string        // nats: path of a credentials file, read again by each connection
-	Exchange string        // rabbitmq; empty is the default exchange: the topic names a queue
-	Timeout  time.Duration // for the broker's answer; 0 is the sink's own default
-	TLS      TLS
+	Name string
+	At   string // where it is configured: "relay.yaml:4", "--sink"
+	Type string
+
+	// Of every broker.
+	URL                        URL
+	User                       string
+	Password                   Secret
+	ConnectTimeout, AckTimeout time.Duration
+	TLS                        TLS
+
+	// Of nats.
+	Token                       Secret
+	CredsFile, NKeySeedFile     string // read again at each connection
+	Stream, Domain, InboxPrefix string
+
+	// Of rabbitmq. Empty is the default exchange: there the topic names a queue.
+	Exchange string
 }
 
 // Subscription is a named reader of the outbox.

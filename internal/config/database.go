@@ -18,6 +18,7 @@ func (r *reader) database(s *section, db *Database) {
 		}
 	}
 	switch {
+	case r.offline:
 	case !ok || (url == "" && !v.bad):
 		if v.at == "" {
 			v = s.here()

@@ -24,6 +24,9 @@ type Source struct {
 	// the variables and files that they name are read. Without it they are only checked, so
 	// that a migration does not need a broker's secrets.
 	Delivery bool
+
+	// Offline says that the database is not used: its URL may be missing.
+	Offline bool
 }
 
 const maxFile = 1 << 20
@@ -36,6 +39,7 @@ func Load(src Source) (Config, error) {
 		env:      environment(src.Environ),
 		named:    map[string]bool{},
 		delivery: src.Delivery,
+		offline:  src.Offline,
 		known:    map[string][]string{},
 	}
 	r.set = overrides(src.Flags, r.env)
@@ -141,7 +145,7 @@ func (r *reader) single(inFile, none bool, cfg *Config) {
 	if !hasSink {
 		return
 	}
-	sink := Sink{Name: "default", Type: typeOfURL(sinkURL.text)}
+	sink := Sink{Name: "default", At: sinkURL.at, Type: typeOfURL(sinkURL.text)}
 	sinkURL.path, sinkURL.key = "", ""
 	switch sink.Type {
 	case TypeStdout:

@@ -34,7 +34,8 @@ sinks:
     type: nats
     url: "nats://n1:4222,nats://n2:4222"
     creds_file: nats.creds
-    timeout: 5s
+    ack_timeout: 5s
+    stream: EVENTS
   rabbit: {type: rabbitmq, url: "amqps://mq/vh", user: relay, password_file: pw, exchange: events}
   out: {type: stdout}
 subscriptions:
@@ -65,9 +66,9 @@ func TestWholeFormat(t *testing.T) {
 	want := Config{
 		Database: Database{URL: "postgres://u:p@db/shop", Table: ident.Table{Schema: "Shop", Name: "OutboxEvents"}, Schema: "Relay"},
 		Sinks: map[string]Sink{
-			"bus":    {Name: "bus", Type: "nats", URL: "nats://n1:4222,nats://n2:4222", Creds: "nats.creds", Timeout: 5 * time.Second},
-			"rabbit": {Name: "rabbit", Type: "rabbitmq", URL: "amqps://mq/vh", User: "relay", Password: "s3cret", Exchange: "events"},
-			"out":    {Name: "out", Type: "stdout"},
+			"bus":    {Name: "bus", At: "relay.yaml:9", Type: "nats", URL: "nats://n1:4222,nats://n2:4222", CredsFile: "nats.creds", AckTimeout: 5 * time.Second, Stream: "EVENTS"},
+			"rabbit": {Name: "rabbit", At: "relay.yaml:15", Type: "rabbitmq", URL: "amqps://mq/vh", User: "relay", Password: "s3cret", Exchange: "events"},
+			"out":    {Name: "out", At: "relay.yaml:16", Type: "stdout"},
 		},
 		Subscriptions: []Subscription{
 			{Name: "all", Sink: "bus", Topic: "{aggregate_type}.{event_type}", Lanes: 1, OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
@@ -128,7 +129,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	_, err := load(t, `databse: {url: "postgres://db/shop"}
 database: {url: "postgres://db/shop", table: a.b.c}
 sinks:
-  bus: {type: nats, url: "nats://nats:4222", exchange: x, timeout: 10}
+  bus: {type: nats, url: "nats://nats:4222", exchange: x, ack_timeout: 10}
   bus: {type: stdout}
   mq: {type: rabbitmq, url: "http://mq"}
   Up: {type: stdout}
@@ -151,8 +152,8 @@ unrelated: 1
 `, "COMMITRELAY_SHEMA=x", "COMMITRELAY_QQQQQQQ=1", "COMMITRELAY_TEST_DATABASE=x", "COMMITRELAY_PORT_8080_TCP=tcp://1.2.3.4:80", "COMMITRELAY_WEB_SERVICE_HOST=1.2.3.4")
 	want := `relay.yaml:1: unknown key "databse", did you mean "database"?
 relay.yaml:2: database: table: table name "a.b.c": want schema.table, got 3 names
-relay.yaml:4: sinks.bus: timeout: "10": a duration needs a unit, as 500ms, 10s or 1m30s
-relay.yaml:4: sinks.bus: unknown key "exchange": the keys here are type, url, user, password, password_file, token, token_file, creds_file, timeout, tls
+relay.yaml:4: sinks.bus: ack_timeout: "10": a duration needs a unit, as 500ms, 10s or 1m30s
+relay.yaml:4: sinks.bus: unknown key "exchange": the keys here are type, url, user, password, password_file, connect_timeout, ack_timeout, tls, token, token_file, creds_file, nkey_seed_file, stream, domain, inbox_prefix
 relay.yaml:5: sinks: bus: duplicate key, first on line 4
 relay.yaml:6: sinks.mq: url: a URL for rabbitmq begins with amqp:// or amqps://
 relay.yaml:7: sinks: the sink's name "Up": want 1 to 63 of a-z, 0-9, _ and -
@@ -330,15 +331,23 @@ func TestDatabaseOnly(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "relay.yaml", `database: {url: "postgres://db/d"}
 sinks:
-  bus: {type: nats, url: "${NATS_URL}", creds_file: absent, tls: {ca_file: absent}}
+  bus: {type: nats, url: "${NATS_URL}", creds_file: absent, tls: {cert_file: absent, insecure_skip_verify: true}}
 subscriptions:
   - {name: all, sink: bus}
+`)
+	_, err := Load(Source{File: "relay.yaml", Delivery: true})
+	diffError(t, err, `relay.yaml:3: sinks.bus: url: the environment variable NATS_URL is not set; set it, or write ${NATS_URL:-default}
+relay.yaml:3: sinks.bus.tls: cert_file and key_file go together
+relay.yaml:3: sinks.bus.tls: insecure_skip_verify: not in this version: name the broker's authority in ca_file
+relay.yaml:3: sinks.bus: creds_file: "absent": no such file or directory`)
+	write(t, "relay.yaml", `database: {url: "postgres://db/d"}
+sinks: {bus: {type: nats, url: "${NATS_URL}", creds_file: absent}}
+subscriptions: [{name: all, sink: bus}]
 `)
 	if _, err := Load(Source{File: "relay.yaml"}); err != nil {
 		t.Errorf("for a migration: %v", err)
 	}
-	_, err := Load(Source{File: "relay.yaml", Delivery: true})
-	diffError(t, err, `relay.yaml:3: sinks.bus: url: the environment variable NATS_URL is not set; set it, or write ${NATS_URL:-default}
-relay.yaml:3: sinks.bus: creds_file: "absent": no such file or directory
-relay.yaml:3: sinks.bus.tls: ca_file: open absent: no such file or directory`)
+	if _, err := Load(Source{Offline: true}); err != nil {
+		t.Errorf("without a database: %v", err)
+	}
 }

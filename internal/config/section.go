@@ -17,6 +17,7 @@ type reader struct {
 	named    map[string]bool   // variables that the file refers to
 	set      map[string]value  // what flags and COMMITRELAY_ variables say, by "section.key"
 	delivery bool              // sinks and subscriptions are wanted, with their secrets
+	offline  bool              // the database's URL may be missing
 	known    map[string][]string
 	unknown  []unknownKey
 	faults   []fault

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,7 +50,7 @@ func (r *reader) sinks(n *yaml.Node, cfg *Config) {
 			cfg.Sinks[k.Value] = Sink{Name: k.Value} // known to subscriptions
 			continue
 		}
-		sink := Sink{Name: k.Value}
+		sink := Sink{Name: k.Value, At: r.place("", "", k).at}
 		r.sink(s, &sink)
 		cfg.Sinks[k.Value] = sink
 	}
@@ -75,25 +76,37 @@ func (r *reader) sink(s *section, sink *Sink) {
 	}
 	switch sink.Type {
 	case TypeNATS:
-		s.sinkURL(sink)
-		s.text("user", &sink.User)
-		s.secret("password", &sink.Password)
+		s.broker(sink)
 		s.secret("token", &sink.Token)
-		if v, ok := s.filePath("creds_file", &sink.Creds); ok {
-			var content Secret
-			s.readSecret(v, sink.Creds, &content) // the client reads it again; a fault shows now
-		}
-		s.duration("timeout", &sink.Timeout, 1)
-		s.tls(&sink.TLS)
+		s.secretPath("creds_file", &sink.CredsFile)
+		s.secretPath("nkey_seed_file", &sink.NKeySeedFile)
+		s.text("stream", &sink.Stream)
+		s.text("domain", &sink.Domain)
+		s.text("inbox_prefix", &sink.InboxPrefix)
 	case TypeRabbit:
-		s.sinkURL(sink)
-		s.text("user", &sink.User)
-		s.secret("password", &sink.Password)
+		s.broker(sink)
 		s.text("exchange", &sink.Exchange)
-		s.duration("timeout", &sink.Timeout, 1)
-		s.tls(&sink.TLS)
 	}
 	s.done()
+}
+
+// broker reads what all brokers have.
+func (s *section) broker(sink *Sink) {
+	s.sinkURL(sink)
+	s.text("user", &sink.User)
+	s.secret("password", &sink.Password)
+	s.duration("connect_timeout", &sink.ConnectTimeout, time.Millisecond)
+	s.duration("ack_timeout", &sink.AckTimeout, time.Millisecond)
+	s.tls(&sink.TLS)
+}
+
+// secretPath reads the path of a file that the sink reads again at each connection. A file that is
+// missing or empty shows now.
+func (s *section) secretPath(key string, dst *string) {
+	if v, ok := s.filePath(key, dst); ok {
+		var content Secret
+		s.readSecret(v, *dst, &content)
+	}
 }
 
 func (s *section) sinkURL(sink *Sink) {
