@@ -118,7 +118,7 @@ func (l *lane) acquire(ctx context.Context, me *store.Lane) (bool, error) {
 // deliver reads and publishes until ctx ends (then it finishes what is in flight), the tenure ends, or something fails.
 func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err error) {
 	d := &delivery{lane: l, tenure: t, once: once}
-	reader, err := d.begin(t.ctx)
+	reader, err := d.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -173,14 +173,14 @@ func (l *lane) carry() {
 
 // begin loads what is settled, and the keys that must wait. The epoch has been taken before.
 func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	sctx, cancel := d.statement()
 	defer cancel()
 	l := d.lane
-	open, err := l.store.Load(ctx, d.tenure.lane)
+	open, err := l.store.Load(sctx, d.tenure.lane)
 	if err != nil {
 		return nil, err
 	}
-	reading, err := l.store.Position(ctx)
+	reading, err := l.store.Position(sctx)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
 	d.run = reading.Run
 	d.open = open
 	d.stored = open.From.H
-	if err := d.loadParked(ctx); err != nil {
+	if err := d.loadParked(); err != nil {
 		return nil, err
 	}
 	src := l.store.NewReader(l.sub.Filter.AggregateTypes, l.sub.Filter.EventTypes, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
@@ -214,18 +214,19 @@ func void(open window.Open, r window.Reading, broken string) string {
 	return ""
 }
 
-// recover plans the way on after a break of the counters, and stores it before anything is published.
+// recover plans the way on after a break of the counters, and stores it before anything is published. It waits for writers
+// to leave the events table for a moment, as long as it takes, and says who they are.
 func (d *delivery) recover(ctx context.Context, open window.Open, reason string) (window.Open, window.Reading, error) {
 	l := d.lane
-	var held *store.HeldError
 	for n := 1; ; n++ {
-		reading, err := l.store.QuietPosition(ctx)
+		reading, err := l.quietPosition(d)
+		var held *store.HeldError
 		if errors.As(err, &held) {
-			if n == 1 {
+			if was := l.state(Starting, held); was.Error != held.Error() {
 				l.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
 			}
-			if !wait(ctx, backoff(50*time.Millisecond, 2*time.Second, n)) {
-				return open, reading, err
+			if !d.pause(ctx, backoff(50*time.Millisecond, 2*time.Second, n)) {
+				return open, reading, held
 			}
 			continue
 		}
@@ -235,11 +236,19 @@ func (d *delivery) recover(ctx context.Context, open window.Open, reason string)
 		next := window.Recover(open, reading)
 		l.log.Warn("stored position is void, catching up from the table",
 			"reason", reason, "settled_up_to", next.Window.CatchUp.H, "from_seq", next.P, "to_seq", next.Window.To.H)
-		if err := l.store.StoreLane(ctx, d.tenure.lane, reading.Run, next, nil); err != nil {
+		sctx, cancel := d.statement()
+		defer cancel()
+		if err := l.store.StoreLane(sctx, d.tenure.lane, reading.Run, next, nil); err != nil {
 			return open, reading, err
 		}
 		return next, reading, nil
 	}
+}
+
+func (l *lane) quietPosition(d *delivery) (window.Reading, error) {
+	ctx, cancel := d.statement()
+	defer cancel()
+	return l.store.QuietPosition(ctx)
 }
 
 // regression says what ErrRunChanged told of a sequence that went back in the same run: the stored position, which is

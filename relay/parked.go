@@ -62,7 +62,9 @@ func (d *delivery) drainParked(ctx context.Context) error {
 }
 
 // loadParked reads which keys must wait.
-func (d *delivery) loadParked(ctx context.Context) error {
+func (d *delivery) loadParked() error {
+	ctx, cancel := d.statement()
+	defer cancel()
 	keys, err := d.lane.store.ParkedKeys(ctx, d.tenure.lane, d.lane.sub.OnDead == Block)
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func (d *delivery) retry() (next time.Duration, err error) {
 	ctx, cancel := d.statement()
 	defer cancel()
 	if len(d.parked) > 0 && time.Since(d.parkedAt) > parkedLook {
-		if err := d.loadParked(ctx); err != nil {
+		if err := d.loadParked(); err != nil {
 			return 0, err
 		}
 	}
@@ -131,10 +133,15 @@ func (d *delivery) retryKeys(ctx context.Context, keys []store.Key, perKey int) 
 	}
 	entries := make([]*entry, len(claimed))
 	for i := range claimed {
-		e := newEntry(&claimed[i].Event, claimed[i].Topic, claimed[i].Attempts)
+		// The topic is made anew: the template may have been mended since.
+		topic, err := d.lane.topic.render(&claimed[i].Event.Event)
+		e := newEntry(&claimed[i].Event, topic, claimed[i].Attempts)
 		e.row = claimed[i].RowID
-		if d.lane.already(e) {
+		switch {
+		case d.lane.already(e):
 			e.fate = confirmed
+		case err != nil:
+			e.die(err)
 		}
 		entries[i] = e
 	}
