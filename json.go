@@ -390,7 +390,13 @@ func (s *jsonScan) number() bool {
 		s.note(start, "holds a number outside the range of numeric, which jsonb keeps it in")
 		return true
 	}
-	s.printed += len("-.") + before + after
+	s.printed += before + after
+	if after > 0 {
+		s.printed += len(".")
+	}
+	if s.b[start] == '-' {
+		s.printed += len("-")
+	}
 	return true
 }
 

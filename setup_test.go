@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,24 @@ func newOutbox(t testing.TB, opts migrate.Options) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	return pool
+}
+
+// newRole is a role without rights, dropped when the test ends. Its name needs no quotes.
+func newRole(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	role := "r_" + strings.ReplaceAll(outbox.NewID().String(), "-", "")
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(context.Background(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec("CREATE ROLE " + role)
+	t.Cleanup(func() {
+		exec("DROP OWNED BY " + role)
+		exec("DROP ROLE " + role)
+	})
+	return role
 }
 
 // begin opens a transaction that is rolled back when the test ends, unless it was committed.

@@ -45,7 +45,8 @@ type Writer struct {
 	// as they stand in the catalog, capitals included. Default "public.outbox_events".
 	Table string
 
-	// Payload is the type of the payload column, as it was given to `commitrelay migrate`.
+	// Payload is the type of the payload column, as it was given to `commitrelay migrate`. Most
+	// mistakes are errors at the first Write; but PostgreSQL turns bytea into text without a word.
 	// Default PayloadJSON.
 	Payload PayloadType
 
