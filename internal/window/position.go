@@ -85,7 +85,7 @@ func (b Bounds) raised(x uint64) (int64, bool) {
 	return 0, false
 }
 
-// Next is the position that r is once everything between p and it is settled, and the number above which all of that
+// Advance returns the position that r is once everything between p and it is settled, and the number above which all of that
 // lies: nothing is to be read if low == r.H. The reading must be a later one of the same server run.
 func (p *Position) Advance(r Reading) (next *Position, low int64) {
 	return p.next(r), p.low(r)
@@ -178,11 +178,15 @@ func (p *Position) Lagging(far int64) []uint64 {
 	return xs
 }
 
-// Raise notes that the given transactions had drawn no number when p was read. The caller proves it: each still ran after
-// a look at the locks, made after p was read, that showed none of its on the events table.
-func (p *Position) Raise(xs []uint64) {
+// Raise returns p with the note that the given transactions had drawn no number when p was read. The caller proves it: each
+// still ran after a look at the locks, made after p was read, that showed none of its on the events table.
+func (p *Position) Raise(xs []uint64) *Position {
+	raised := slices.DeleteFunc(slices.Clone(p.Bounds.Raised), func(r Raised) bool { return slices.Contains(xs, r.XID) })
 	for _, x := range xs {
-		p.Bounds.Raised = slices.DeleteFunc(p.Bounds.Raised, func(r Raised) bool { return r.XID == x })
-		p.Bounds.Raised = append(p.Bounds.Raised, Raised{x, p.H})
+		raised = append(raised, Raised{x, p.H})
+	}
+	return &Position{
+		Snapshot: p.Snapshot, H: p.H, Next: p.Next, Floor: p.Floor, Run: p.Run, Stored: -1,
+		Bounds: Bounds{Pairs: p.Bounds.Pairs, Raised: raised},
 	}
 }

@@ -216,7 +216,9 @@ func (r *Reader) raise(ctx context.Context) error {
 			idle = append(idle, x)
 		}
 	}
-	r.cur.Raise(idle)
+	if len(idle) > 0 {
+		r.cur = r.cur.Raise(idle)
+	}
 	r.latest = &after
 	return nil
 }
