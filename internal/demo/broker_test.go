@@ -1,0 +1,147 @@
+package demo
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/commitrelay/outbox"
+	"github.com/commitrelay/outbox/relay"
+)
+
+// testBroker checks what the figures rest on: the consumer gets what the relays' sink and the naive
+// publisher send, all of it, in that order, repetitions too, up to the last message.
+func testBroker(t *testing.T, b broker) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	var got []string
+	var consuming sync.WaitGroup
+	defer consuming.Wait()
+	consuming.Go(func() {
+		err := b.Consume(ctx, func(eventType string, body []byte) bool {
+			if eventType == endType {
+				return false
+			}
+			got = append(got, eventType+" "+string(body))
+			return true
+		})
+		if err != nil {
+			t.Errorf("consume: %v", err)
+		}
+	})
+
+	var want []string
+	publish := func(body string) {
+		t.Helper()
+		if err := b.Publish(ctx, userMoved, []byte(body)); err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+		want = append(want, userMoved+" "+body)
+	}
+	for i := range 300 {
+		publish(strconv.Itoa(i))
+	}
+	publish("again")
+	publish("again")
+
+	s, err := b.Sink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := relay.Message{Topic: topicOf(t, b, userCreated), Attempt: 1, Event: outbox.Event{
+		ID: outbox.NewID(), AggregateType: "user", AggregateID: "1", Type: userCreated, Payload: []byte(`{"a":1}`),
+	}}
+	if err := s.Publish(ctx, []relay.Message{r}); err != nil {
+		t.Fatalf("publish by the sink: %v", err)
+	}
+	want = append(want, userCreated+` {"a":1}`)
+
+	if err := b.Publish(ctx, endType, nil); err != nil {
+		t.Fatalf("publish the last message: %v", err)
+	}
+	consuming.Wait()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %d messages %q\nwant %d %q", len(got), got, len(want), want)
+	}
+	if n, err := b.Suppressed(ctx); err != nil || n != 0 {
+		t.Errorf("suppressed: got %d, error %v, want 0", n, err)
+	}
+}
+
+// topicOf fills the event type into the broker's topic template.
+func topicOf(t *testing.T, b broker, eventType string) string {
+	t.Helper()
+	if n, ok := b.(*natsBroker); ok {
+		return n.name + "." + eventType
+	}
+	return eventType
+}
+
+func TestNATS(t *testing.T) {
+	ctx := t.Context()
+	t.Setenv("TMPDIR", t.TempDir())
+	ours, err := startNATS(ctx, "", newName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := ours.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	testBroker(t, ours)
+
+	given, err := connectNATS(ctx, ours.(*natsBroker).url, newName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testBroker(t, given)
+	if err := given.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	var streams []string
+	for name := range ours.(*natsBroker).js.StreamNames(ctx).Name() {
+		streams = append(streams, name)
+	}
+	if want := []string{ours.(*natsBroker).name}; !slices.Equal(streams, want) {
+		t.Errorf("after closing the second one: got streams %v, want %v", streams, want)
+	}
+}
+
+// What JetStream takes for a copy does not reach the consumer; it is counted all the same.
+func TestNATSCountsWhatItSuppresses(t *testing.T) {
+	ctx := t.Context()
+	t.Setenv("TMPDIR", t.TempDir())
+	opened, err := startNATS(ctx, "", newName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := opened.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	b := opened.(*natsBroker)
+	duplicates := 0
+	for range 20 {
+		// Two publishes need not fall into the window of 100 ms, so the stream says which did.
+		ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: b.name + "." + userCreated}, jetstream.WithMsgID("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ack.Duplicate {
+			duplicates++
+		}
+	}
+	if got, err := b.Suppressed(ctx); err != nil || got != duplicates {
+		t.Errorf("got %d suppressed, error %v, want %d", got, err, duplicates)
+	}
+}
