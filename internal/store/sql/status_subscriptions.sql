@@ -1,0 +1,9 @@
+-- Every subscription that was ever configured. Takes ACCESS SHARE.
+SELECT name,
+       sink,
+       topic,
+       on_dead,
+       aggregate_types,
+       event_types
+FROM :"schema".subscriptions
+ORDER BY name;
