@@ -18,6 +18,9 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
+// readWrite is for all transactions of the demo: roles may have other defaults.
+var readWrite = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+
 // database is the demo's place in a PostgreSQL: two schemas of its own, with a name that nothing
 // else has. What was there before is not touched.
 type database struct {
@@ -85,7 +88,11 @@ func (d database) run(ctx context.Context, scripts ...string) error {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, name := range scripts {
-		if _, err := conn.Exec(ctx, d.sql(name), pgx.QueryExecModeSimpleProtocol); err != nil {
+		err := pgx.BeginTxFunc(ctx, conn, readWrite, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, d.sql(name), pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

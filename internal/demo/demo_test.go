@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,11 @@ func run(t *testing.T, o Options) Result {
 func databaseWithOutbox(t *testing.T) string {
 	t.Helper()
 	url := pgtest.URL(t)
+	u, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query(t, url, "ALTER DATABASE "+u.Path[1:]+" SET default_transaction_isolation = 'repeatable read'")
 	query(t, url, "CREATE TABLE public.outbox_events (id uuid); INSERT INTO public.outbox_events VALUES (gen_random_uuid()); CREATE SCHEMA commitrelay")
 	return url
 }

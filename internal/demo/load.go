@@ -117,7 +117,7 @@ func (l *load) step(ctx context.Context) error {
 
 // transaction registers a user, or changes one of those registered lately, and writes the event.
 func (l *load) transaction(ctx context.Context, commit bool) error {
-	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	tx, err := l.pool.BeginTx(ctx, readWrite)
 	if err != nil {
 		return err
 	}
