@@ -79,7 +79,7 @@ type laneRow struct {
 
 func (s *Store) readLanes(ctx context.Context, subs []SubscriptionStatus) error {
 	lanes, err := collect(ctx, s, "status_lanes", func(row pgx.CollectableRow) (l laneRow, err error) {
-		return l, row.Scan(&l.subscription, &l.Lane, &l.Owner, &l.Epoch, &l.Lease, &l.Window, &l.Position, &l.Stored, &l.Pending, &l.More, &l.Lag)
+		return l, row.Scan(&l.subscription, &l.Lane, &l.Owner, &l.Epoch, &l.Lease, &l.Window, &l.Position, &l.Stored)
 	})
 	if err != nil {
 		return err
@@ -94,6 +94,10 @@ func (s *Store) readLanes(ctx context.Context, subs []SubscriptionStatus) error 
 		for _, l := range lanes {
 			if l.subscription != subs[i].Name {
 				continue
+			}
+			_, err := s.row(ctx, s.pool, "status_waiting", []any{l.subscription, l.Lane}, &l.Pending, &l.More, &l.Lag)
+			if err != nil {
+				return err
 			}
 			for _, p := range parked {
 				if p.subscription == l.subscription && p.Lane == l.Lane {
