@@ -104,10 +104,10 @@ func (r *Reader) open(ctx context.Context) error {
 	if low < next.H {
 		r.window = &Window{From: r.cur, To: next, Low: low}
 		r.p = low
-		return nil
+	} else {
+		r.adopt(next)
 	}
-	r.adopt(next)
-	return r.raise(ctx)
+	return r.raise(ctx, next)
 }
 
 // take returns the reading that followed the last page, or a new one.
@@ -193,10 +193,10 @@ func (r *Reader) page(ctx context.Context) (*Page, error) {
 
 func (r *Reader) adopt(p *Position) { r.cur, r.window, r.p = p, nil, 0 }
 
-// raise looks whether transactions that have been open for long, and would cost a long scan at their end, have drawn any
-// number at all. Most have never touched the outbox.
-func (r *Reader) raise(ctx context.Context) error {
-	lagging := r.cur.Lagging(far)
+// raise looks whether transactions that were running at p, the newest position, and would cost a long scan at their end,
+// have drawn any number at all. Most have never touched the outbox.
+func (r *Reader) raise(ctx context.Context, p *Position) error {
+	lagging := p.Lagging(far)
 	if len(lagging) == 0 || time.Since(r.looked) < lockLook {
 		return nil
 	}
@@ -216,9 +216,13 @@ func (r *Reader) raise(ctx context.Context) error {
 			idle = append(idle, x)
 		}
 	}
-	if len(idle) > 0 {
-		r.cur = r.cur.Raise(idle)
-	}
 	r.latest = &after
+	switch {
+	case len(idle) == 0:
+	case r.window != nil:
+		r.window.To = p.Raise(idle)
+	default:
+		r.cur = p.Raise(idle)
+	}
 	return nil
 }
