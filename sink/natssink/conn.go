@@ -146,6 +146,9 @@ func (s *Sink) dial(ctx context.Context) (*conn, error) {
 	if err == nil {
 		err = sub.SetPendingLimits(-1, -1) // as many as messages are in flight, at most
 	}
+	if errors.Is(err, nats.ErrBadSubscription) {
+		err = nil // the server has refused it already, and onError is told why
+	}
 	if err != nil {
 		c.lose(err)
 		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
