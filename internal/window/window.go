@@ -50,7 +50,7 @@ func Recover(old Open, r Reading) Open {
 		case w.CatchUp != nil: // the break came in the middle of catching up
 			catchUp = *w.CatchUp
 			p = max(p, old.P)
-		case old.P > w.Low:
+		default:
 			catchUp.SettledSnapshot, catchUp.SettledP = w.To.Snapshot.String(), old.P
 		}
 		ahead = old.Ahead
@@ -61,8 +61,8 @@ func Recover(old Open, r Reading) Open {
 	if sequenceBroken {
 		// Numbers start over: what was settled below the floor or ahead says nothing of the events that have them now.
 		p, ahead = 0, nil
-		if !sameCluster || r.Next < last.Next {
-			// Nor can transaction ids be compared.
+		if !sameCluster || r.Next < last.Next || old.Window != nil && old.Window.CatchUp != nil {
+			// Nor can transaction ids be compared, or those of catchUp are from before an earlier break.
 			catchUp = CatchUp{Snapshot: emptySnapshot.String()}
 		}
 	}
