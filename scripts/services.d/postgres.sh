@@ -36,6 +36,8 @@ postgres_start() {
 		port = $port
 		max_connections = 200
 		max_prepared_transactions = 64
+		fsync = off # each test makes a database: a second of waiting for the disk, with fsync
+		full_page_writes = off
 	END
 	as_postgres "$pg_bin/pg_ctl" start --wait --pgdata "$dir/data" --log "$dir/log.server" </dev/null >>"$dir/log" 2>&1 9>&-
 }
