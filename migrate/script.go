@@ -85,6 +85,7 @@ func (l layout) script(sql string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	oneLine := strings.NewReplacer("\n", " ", "\r", " ") // a name may hold anything, and must not end the comment
 	return fmt.Sprintf(`-- commitrelay, version %d of its tables: the outbox %s (payload %s, %d slots of %v), all else in schema %s.
 -- Run it as the role that shall own the tables: psql -v ON_ERROR_STOP=1 -f this-file
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
@@ -92,7 +93,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 %s
 %s
 COMMIT;
-`, Version, l.events, l.payload, l.slots, l.width, ident.Quote(l.schema), begin, sql), nil
+`, Version, oneLine.Replace(l.events.String()), l.payload, l.slots, l.width, oneLine.Replace(ident.Quote(l.schema)), begin, sql), nil
 }
 
 // withoutComment drops the comment at the top: once is enough for statements that repeat.

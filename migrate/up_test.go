@@ -317,7 +317,7 @@ func TestPrint(t *testing.T) {
 	writer, relay := newRole(t), newRole(t)
 	for _, opts := range []migrate.Options{
 		{},
-		{Table: `"My App"."a.b"`, Schema: "It's", Payload: outbox.PayloadJSONB, Slots: 3, SlotWidth: 90 * time.Second},
+		{Table: `"My App"."a.b"`, Schema: "It's\nx", Payload: outbox.PayloadJSONB, Slots: 3, SlotWidth: 90 * time.Second},
 		{Writers: []string{writer}, Relays: []string{relay, writer}},
 	} {
 		opts := opts
