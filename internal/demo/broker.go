@@ -53,6 +53,8 @@ func brokerOf(sinkURL string) opener {
 		return startNATS
 	case "nats", "tls", "ws", "wss":
 		return connectNATS
+	case "amqp", "amqps":
+		return connectRabbit
 	}
 	return nil
 }

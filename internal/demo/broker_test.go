@@ -2,6 +2,8 @@ package demo
 
 import (
 	"context"
+	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/commitrelay/outbox"
 	"github.com/commitrelay/outbox/relay"
@@ -113,6 +116,53 @@ func TestNATS(t *testing.T) {
 	}
 	if want := []string{ours.(*natsBroker).name}; !slices.Equal(streams, want) {
 		t.Errorf("after closing the second one: got streams %v, want %v", streams, want)
+	}
+}
+
+// rabbitURL is the RabbitMQ that tests share.
+func rabbitURL(t *testing.T) string {
+	t.Helper()
+	url := os.Getenv("COMMITRELAY_TEST_RABBITMQ")
+	if url == "" {
+		t.Fatal("COMMITRELAY_TEST_RABBITMQ is not set: run the tests with `make test`, or set it to the URL of a RabbitMQ")
+	}
+	return url
+}
+
+func TestRabbitMQ(t *testing.T) {
+	ctx := t.Context()
+	name := newName()
+	b, err := connectRabbit(ctx, rabbitURL(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testBroker(t, b)
+	if err := b.Close(ctx); err != nil {
+		t.Error(err)
+	}
+
+	conn, err := amqp.Dial(rabbitURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for what, declare := range map[string]func(*amqp.Channel) error{
+		"queue": func(c *amqp.Channel) error {
+			_, err := c.QueueDeclarePassive(name, true, false, false, false, nil)
+			return err
+		},
+		"exchange": func(c *amqp.Channel) error {
+			return c.ExchangeDeclarePassive(name, "topic", true, true, false, false, nil)
+		},
+	} {
+		c, err := conn.Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fault *amqp.Error
+		if err := declare(c); !errors.As(err, &fault) || fault.Code != amqp.NotFound {
+			t.Errorf("the %s after closing: got error %v, want not found", what, err)
+		}
 	}
 }
 

@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/commitrelay/outbox"
@@ -101,7 +104,7 @@ func (d database) run(ctx context.Context, scripts ...string) error {
 
 // drop removes both schemas with all that is in them.
 func (d database) drop(ctx context.Context) error {
-	if err := d.run(ctx, "drop"); err != nil {
+	if err := persist(ctx, func() error { return d.run(ctx, "drop") }); err != nil {
 		return fmt.Errorf("remove the demo's tables: %w; they can be removed with: DROP SCHEMA IF EXISTS %s, %s CASCADE", err, d.schema, d.state)
 	}
 	return nil
@@ -113,17 +116,46 @@ func (d database) exist(ctx context.Context, pool *pgxpool.Pool, ids []outbox.ID
 	for i, id := range ids {
 		texts[i] = id.String()
 	}
-	rows, err := pool.Query(ctx, d.sql("exist"), texts)
-	if err != nil {
-		return nil, fmt.Errorf("look up uncertain commits: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[outbox.ID])
-	if err != nil {
-		return nil, fmt.Errorf("look up uncertain commits: %w", err)
-	}
 	set := map[outbox.ID]bool{}
-	for _, id := range found {
-		set[id] = true
+	err := persist(ctx, func() error {
+		rows, err := pool.Query(ctx, d.sql("exist"), texts)
+		if err != nil {
+			return err
+		}
+		var id outbox.ID
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up uncertain commits: %w", err)
 	}
 	return set, nil
+}
+
+// patience is how long the demo goes on without one success, as when PostgreSQL restarts.
+const patience = 15 * time.Second
+
+// persist repeats fn for a while as long as its error may pass.
+func persist(ctx context.Context, fn func() error) error {
+	for end := time.Now().Add(patience); ; {
+		err := fn()
+		if err == nil || !passing(err) || time.Now().After(end) || !pause(ctx, 100*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// passing says whether err may heal by itself: PostgreSQL restarts, a connection broke. What the
+// server says of the statement, as a missing right, does not.
+func passing(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return true
+	}
+	for _, class := range []string{"08", "40", "53", "57"} { // connection, rolled back, resources, operator
+		if strings.HasPrefix(pg.Code, class) {
+			return true
+		}
+	}
+	return false
 }

@@ -120,6 +120,10 @@ func TestRelaysDeliverOnceAndInOrder(t *testing.T) {
 	}
 }
 
+func TestRelaysDeliverToRabbitMQ(t *testing.T) {
+	checkPerfect(t, run(t, Options{Rate: 300, Sink: rabbitURL(t)}), 1)
+}
+
 func TestTemporaryPostgreSQL(t *testing.T) {
 	nothingLeft := watch(t)
 	r, err := Run(t.Context(), Options{Duration: time.Second, Rate: 200})
@@ -153,6 +157,14 @@ func TestNaivePollersPublishTwice(t *testing.T) {
 	}
 	if r.Mode != modeNaive || r.Relays != 3 {
 		t.Errorf("got mode %s with %d pollers, want naive with 3", r.Mode, r.Relays)
+	}
+}
+
+func TestNaivePollersPublishTwiceToRabbitMQ(t *testing.T) {
+	r := run(t, Options{Naive: true, Rate: 100, Sink: rabbitURL(t)})
+	checkComplete(t, r)
+	if r.Duplicates == 0 {
+		t.Errorf("three pollers: got no duplicates: %+v", r)
 	}
 }
 
@@ -212,6 +224,7 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 		name, sink, want string
 	}{
 		{"no NATS there", "nats://127.0.0.1:1", "connect to NATS"},
+		{"no RabbitMQ there", "amqp://someone:secret@127.0.0.1:1", "connect to RabbitMQ"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nothingLeft := watch(t)

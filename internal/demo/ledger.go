@@ -99,21 +99,24 @@ func (l *ledger) Uncertain(e event) {
 	l.uncertain[e] = at
 }
 
-// Resolve settles the uncertain events by asking which of them the table holds.
+// Resolve settles the uncertain events by asking which of them the table holds. To be called when
+// nobody writes any more.
 func (l *ledger) Resolve(exist func([]outbox.ID) (map[outbox.ID]bool, error)) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.uncertain) == 0 {
-		return nil
-	}
 	var ids []outbox.ID
 	for e := range l.uncertain {
 		ids = append(ids, e.ID)
+	}
+	l.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
 	}
 	found, err := exist(ids)
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for e, at := range l.uncertain {
 		if found[e.ID] {
 			l.commit(e, at)

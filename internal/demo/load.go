@@ -3,17 +3,14 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/commitrelay/outbox"
@@ -25,9 +22,6 @@ const (
 
 	rollbacks = 10 // percent: so many transactions that roll back for one that commits
 	changes   = 30 // percent of the committed transactions change a user instead of making one
-
-	// patience is how long a writer goes on without one success, as when PostgreSQL restarts.
-	patience = 15 * time.Second
 )
 
 // payload is the body of each event. It says which event it is, so that the consumer of any broker,
@@ -156,21 +150,6 @@ func (l *load) transaction(ctx context.Context, commit bool) error {
 	l.ledger.Committed(e)
 	l.users.add(e.User)
 	return nil
-}
-
-// passing says whether err may heal by itself: PostgreSQL restarts, a connection broke. What the server says of
-// the statement, as a missing right, does not.
-func passing(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return true
-	}
-	for _, class := range []string{"08", "40", "53", "57"} { // connection, rolled back, resources, operator
-		if strings.HasPrefix(pg.Code, class) {
-			return true
-		}
-	}
-	return false
 }
 
 // recentUsers are those that were registered last. Writers choose among few, so that they meet at

@@ -15,6 +15,9 @@ import (
 // tick is the tutorial's @Scheduled(fixedRate = 1000).
 const tick = time.Second
 
+// pollLimit is the LIMIT in pending.sql.
+const pollLimit = 50
+
 // naive is the tutorial's relay, as it is: each second the oldest fifty pending events are read,
 // published one by one and marked one by one. It is not to be improved here.
 type naive struct {

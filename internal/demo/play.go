@@ -122,6 +122,9 @@ func (d *demo) newRelay(ctx context.Context) (*relay.Relay, error) {
 
 // startPollers runs copies of the naive poller until ctx ends.
 func (d *demo) startPollers(ctx context.Context, wg *sync.WaitGroup) error {
+	if backlog := time.Duration(d.Rate) * d.Duration / pollLimit; backlog > d.Duration {
+		d.progress.Say("each poller takes the same %d events per second: this load takes them about %v", pollLimit, backlog.Round(time.Second))
+	}
 	now := time.Now()
 	for range d.Relays {
 		pool, err := d.openPool(ctx, 1)
