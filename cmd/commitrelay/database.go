@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/commitrelay/outbox/internal/config"
+	"github.com/commitrelay/outbox/internal/ident"
 	"github.com/commitrelay/outbox/migrate"
 )
 
@@ -149,4 +150,12 @@ func explain(err error) (cause, hint string) {
 // tables are the options of migrate that the configuration knows.
 func tables(db config.Database) migrate.Options {
 	return migrate.Options{Table: db.Table.String(), Schema: db.Schema}
+}
+
+// plainName is a table's name for people.
+func plainName(t ident.Table) string {
+	if t.Schema == "" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
 }

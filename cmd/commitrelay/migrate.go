@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ what is there already is left alone.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, src, func(ctx context.Context, pool *pgxpool.Pool, cfg config.Config) error {
 			opts := flags.options(cfg.Database)
-			if err := migrate.Up(ctx, pool, opts); err != nil {
+			if err := bringUp(ctx, pool, opts); err != nil {
 				return err
 			}
 			s, err := migrate.ReadStatus(ctx, pool, migrate.Options{Table: opts.Table, Schema: opts.Schema})
@@ -96,6 +97,28 @@ what is there already is left alone.`,
 		})
 	}
 	return cmd
+}
+
+// bringUp makes the tables.
+func bringUp(ctx context.Context, pool *pgxpool.Pool, opts migrate.Options) error {
+	opts, err := asInstalled(ctx, pool, opts)
+	if err != nil {
+		return err
+	}
+	return migrate.Up(ctx, pool, opts)
+}
+
+// asInstalled fills in what opts leave open as it is where the tables exist already: only who asks for
+// another payload type or wheel is told that they differ.
+func asInstalled(ctx context.Context, pool *pgxpool.Pool, opts migrate.Options) (migrate.Options, error) {
+	s, err := migrate.ReadStatus(ctx, pool, migrate.Options{Table: opts.Table, Schema: opts.Schema})
+	if err != nil || !s.Installed {
+		return opts, err
+	}
+	opts.Payload = cmp.Or(opts.Payload, s.Options.Payload)
+	opts.SlotWidth = cmp.Or(opts.SlotWidth, s.Options.SlotWidth)
+	opts.Slots = cmp.Or(opts.Slots, s.Options.Slots)
+	return opts, nil
 }
 
 func migrateStatus() *cobra.Command {
@@ -142,7 +165,11 @@ run there: nothing, if nothing is to do.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if plan {
 			return withDatabase(cmd, src, func(ctx context.Context, pool *pgxpool.Pool, cfg config.Config) error {
-				return printSQL(cmd.OutOrStdout())(migrate.Plan(ctx, pool, flags.options(cfg.Database)))
+				opts, err := asInstalled(ctx, pool, flags.options(cfg.Database))
+				if err != nil {
+					return err
+				}
+				return printSQL(cmd.OutOrStdout())(migrate.Plan(ctx, pool, opts))
 			})
 		}
 		cfg, err := src.load(config.Source{Offline: true})
@@ -185,7 +212,7 @@ tables. It refuses while events are not settled or relays run, unless forced.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s and schema %s\n", t.Table, t.Schema)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s and schema %s\n", plainName(cfg.Database.Table), t.Schema)
 			return err
 		})
 	}

@@ -135,7 +135,7 @@ func migrateFirst(ctx context.Context, pool *pgxpool.Pool, cfg config.Config) er
 		defer direct.Close()
 		pool = direct
 	}
-	return migrate.Up(ctx, pool, tables(cfg.Database))
+	return bringUp(ctx, pool, tables(cfg.Database))
 }
 
 func relayConfig(cfg config.Config, sinks sinks, log *slog.Logger) relay.Config {

@@ -43,7 +43,7 @@ and its lanes with owner, position and lag.`,
 			if err != nil {
 				return fmt.Errorf("read the status: %w\ntry `commitrelay migrate status`: it names rights and tables that are missing", err)
 			}
-			view := viewStatus(st.Events().Schema+"."+st.Events().Name, cfg.Database.Schema, read)
+			view := viewStatus(plainName(st.Events()), cfg.Database.Schema, read)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), view)
 			}
