@@ -83,7 +83,7 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 			}
 			e.fate = confirmed
 			ok = append(ok, e.msg)
-			d.lane.sent[e.eventKey()] = true
+			d.lane.remember(e)
 		case stopped[e.key] && o.kind != permanent:
 			e.fate = waiting
 		case o.kind == unknown:
@@ -182,16 +182,33 @@ func (l *lane) tellParked(entries []*entry) {
 	}
 }
 
+// remember notes that the sink has confirmed the event, until that is stored.
+func (l *lane) remember(e *entry) {
+	if e.row > 0 {
+		l.retried[e.eventKey()] = true
+		return
+	}
+	l.sent[e.eventKey()] = true
+}
+
 // already says whether the sink has confirmed the event before a fault.
 func (l *lane) already(e *entry) bool {
 	k := e.eventKey()
-	if !l.carried[k] {
+	if !l.carried[k] && !l.retried[k] {
 		return false
 	}
 	delete(l.carried, k)
-	l.sent[k] = true
+	l.remember(e)
 	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Duplicates++ })
 	return true
+}
+
+// settling bounds a write of what became of events. It may outlast the tenure a little: the epoch keeps it from harm (I5),
+// and what the sink has confirmed need not be sent again.
+func (d *delivery) settling() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.tenure.ctx), statementTime)
+	stop := context.AfterFunc(d.tenure.ctx, func() { time.AfterFunc(partingTime, cancel) })
+	return ctx, func() { stop(); cancel() }
 }
 
 // statement bounds one use of the database by the tenure.

@@ -38,6 +38,7 @@ type lane struct {
 	// counts, and these are read again but not sent again.
 	sent    map[eventKey]bool // since the last store
 	carried map[eventKey]bool // from before the fault
+	retried map[eventKey]bool // parked events whose rows are not gone yet
 
 	down   map[string]int // topics that are unavailable, with the number of refusals in a row
 	broken string         // why the stored position does not count, found while reading
@@ -142,20 +143,18 @@ func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err er
 		err = feedErr
 	}
 
-	// What is settled is stored even so, unless the lane is not ours to write to.
+	if err != nil {
+		l.carry()
+	}
+	// What is settled is stored even so, if the lane still is ours to write to: the epoch decides.
 	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
 	defer cancel()
 	switch {
 	case errors.Is(err, window.ErrRunChanged):
-		l.carry()
 		l.broken = d.regression(err)
-	case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
-		l.carry()
+	case errors.Is(err, store.ErrFenced):
 	default:
-		if storeErr := d.save(parting); storeErr != nil {
-			l.carry()
-			err = errors.Join(err, storeErr)
-		}
+		err = errors.Join(err, d.save(parting))
 	}
 	return d.delivered, err
 }
@@ -185,7 +184,7 @@ func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
 		return nil, err
 	}
 	if reason := void(open, reading, l.broken); reason != "" {
-		if open, reading, err = d.recover(ctx, open, reason); err != nil {
+		if open, reading, err = d.recover(ctx, open, reading, reason); err != nil {
 			return nil, err
 		}
 	}
@@ -205,19 +204,28 @@ func void(open window.Open, r window.Reading, broken string) string {
 	if broken != "" {
 		return broken
 	}
-	if reason := open.From.Void(r); reason != "" {
-		return reason
-	}
+	return end(open).Void(r)
+}
+
+// end is the newest position of what is stored. The one where an open window began may be from before a break.
+func end(open window.Open) *window.Position {
 	if open.Window != nil {
-		return open.Window.To.Void(r)
+		return open.Window.To
 	}
-	return ""
+	return open.From
 }
 
 // recover plans the way on after a break of the counters, and stores it before anything is published. It waits for writers
 // to leave the events table for a moment, as long as it takes, and says who they are.
-func (d *delivery) recover(ctx context.Context, open window.Open, reason string) (window.Open, window.Reading, error) {
+func (d *delivery) recover(ctx context.Context, open window.Open, reading window.Reading, reason string) (window.Open, window.Reading, error) {
 	l := d.lane
+	if l.broken != "" || reading.H < end(open).H {
+		// Nothing will show it any more, once the sequence has been set right. That may take as long as a person takes.
+		open = open.Renumbered()
+		if err := d.storeOpen(reading.Run, open); err != nil {
+			return open, reading, err
+		}
+	}
 	for n := 1; ; n++ {
 		reading, err := l.quietPosition(d)
 		var held *store.HeldError
@@ -236,13 +244,14 @@ func (d *delivery) recover(ctx context.Context, open window.Open, reason string)
 		next := window.Recover(open, reading)
 		l.log.Warn("stored position is void, catching up from the table",
 			"reason", reason, "settled_up_to", next.Window.CatchUp.H, "from_seq", next.P, "to_seq", next.Window.To.H)
-		sctx, cancel := d.statement()
-		defer cancel()
-		if err := l.store.StoreLane(sctx, d.tenure.lane, reading.Run, next, nil); err != nil {
-			return open, reading, err
-		}
-		return next, reading, nil
+		return next, reading, d.storeOpen(reading.Run, next)
 	}
+}
+
+func (d *delivery) storeOpen(run window.Run, open window.Open) error {
+	ctx, cancel := d.statement()
+	defer cancel()
+	return d.lane.store.StoreLane(ctx, d.tenure.lane, run, open, nil)
 }
 
 func (l *lane) quietPosition(d *delivery) (window.Reading, error) {

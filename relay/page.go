@@ -104,19 +104,22 @@ func (d *delivery) settlePage(page *window.Page, entries []*entry) error {
 	if !left && page.Last {
 		open = window.Open{From: page.Window.To}
 	}
-	d.open = open
-	d.dirty = true
-	if len(parked) == 0 {
-		if left || time.Since(d.storedAt) >= storeEvery {
-			return d.save(d.tenure.ctx)
-		}
+	before := d.open
+	d.open, d.dirty = open, true
+	if len(parked) == 0 && !left && time.Since(d.storedAt) < storeEvery {
 		return nil
+	}
+	ctx, cancel := d.settling()
+	defer cancel()
+	if len(parked) == 0 {
+		return d.save(ctx)
 	}
 	rows := make([]store.Parking, len(parked))
 	for i, e := range parked {
 		rows[i] = e.parking()
 	}
-	if err := d.store(d.tenure.ctx, rows); err != nil {
+	if err := d.store(ctx, rows); err != nil {
+		d.open = before // it moves past them only together with their rows
 		return err
 	}
 	for _, e := range parked {

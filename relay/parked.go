@@ -199,11 +199,12 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 			wake = append(wake, k)
 		}
 	}
-	ctx, cancel := d.statement()
+	ctx, cancel := d.settling()
 	defer cancel()
 	if err := d.lane.store.SettleParked(ctx, d.tenure.lane, gone, back, wake); err != nil {
 		return err
 	}
+	clear(d.lane.retried)
 	for k := range touched {
 		if p := d.parked[k]; p.waiting <= 0 && !p.dead {
 			delete(d.parked, k)

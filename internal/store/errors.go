@@ -27,7 +27,8 @@ func Transient(err error) bool {
 		return false
 	}
 	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) {
+	var sequence *SequenceError
+	if errors.As(err, &parse) || errors.As(err, &sequence) {
 		return false
 	}
 	return !errors.Is(err, context.Canceled)

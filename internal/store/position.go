@@ -16,13 +16,17 @@ type lastRun struct {
 
 // Position reads a position, alone and autocommitted.
 func (s *Store) Position(ctx context.Context) (window.Reading, error) {
+	return s.position(ctx, s.pool)
+}
+
+func (s *Store) position(ctx context.Context, db querier) (window.Reading, error) {
 	for {
-		r, known, err := s.probe(ctx)
+		r, known, err := s.probe(ctx, db)
 		if err != nil {
 			return r, err
 		}
 		if r.Run.ID == "" { // crash recovery has emptied the table
-			if _, err := s.exec(ctx, s.pool, "run_begin"); err != nil {
+			if _, err := s.exec(ctx, db, "run_begin"); err != nil {
 				return r, err
 			}
 			continue
@@ -31,17 +35,17 @@ func (s *Store) Position(ctx context.Context) (window.Reading, error) {
 			return r, nil
 		}
 		// Read it in full, and look again: the server may have gone away in between.
-		if err := s.readRun(ctx); err != nil {
+		if err := s.readRun(ctx, db); err != nil {
 			return r, err
 		}
 	}
 }
 
 // probe is the position statement; known says that its run is the one read in full last.
-func (s *Store) probe(ctx context.Context) (r window.Reading, known bool, err error) {
+func (s *Store) probe(ctx context.Context, db querier) (r window.Reading, known bool, err error) {
 	var next32 int64
 	var snapshot string
-	_, err = s.row(ctx, s.pool, "position", nil,
+	_, err = s.row(ctx, db, "position", nil,
 		&r.H, &next32, &snapshot, &r.Run.Started, &r.Run.ID, &r.Run.Sequence, &r.Run.Filenode)
 	if err != nil {
 		return r, false, err
@@ -67,9 +71,9 @@ func widen(near uint64, low uint32) uint64 {
 	return near + uint64(int64(int32(low-uint32(near))))
 }
 
-func (s *Store) readRun(ctx context.Context) error {
+func (s *Store) readRun(ctx context.Context, db querier) error {
 	var run window.Run
-	_, err := s.row(ctx, s.pool, "server_run", nil,
+	_, err := s.row(ctx, db, "server_run", nil,
 		&run.System, &run.Timeline, &run.Database, &run.Started, &run.ID, &run.Sequence, &run.Filenode)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/commitrelay/outbox/internal/ident"
 	"github.com/commitrelay/outbox/internal/window"
 )
 
@@ -26,20 +27,44 @@ func (e *HeldError) Error() string {
 	return "writers keep the events table: " + strings.Join(e.Holders, "; ")
 }
 
+// SequenceError says that the sequence would hand out numbers below those of events: they would lie between old ones, where
+// nobody looks. It needs a person.
+type SequenceError struct {
+	Events      ident.Table
+	At, Highest int64
+}
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("the sequence of %s stands at %d, below an event's number %d: new events would be lost between old ones. "+
+		"Run: SELECT setval(pg_get_serial_sequence('%s', 'seq'), %[3]d)",
+		e.Events, e.At, e.Highest, strings.ReplaceAll(e.Events.String(), "'", "''"))
+}
+
 // QuietPosition reads a position while no writer is at work: everything with a number up to its H is committed, or will
-// never appear. It returns a *HeldError if writers do not leave within a moment; call it again.
+// never appear. It returns a *HeldError if writers do not leave within a moment: call it again. It returns a
+// *SequenceError if the sequence is below an event's number.
+//
+// It takes two connections, and both before it locks anything. Two subscriptions do not do that at once: in a small pool
+// each might wait for the other's second one.
 func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
+	s.quiet.Lock()
+	defer s.quiet.Unlock()
 	var reading window.Reading
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	second, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return reading, err
+	}
+	defer second.Release()
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%dms'", lockWait.Milliseconds())); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.sql["lock_events"]); err != nil {
 			return fmt.Errorf("lock_events: %w", err)
 		}
-		// By a second connection: this one is in a transaction.
+		// By the second connection: this one is in a transaction.
 		var err error
-		if reading, err = s.Position(ctx); err != nil {
+		if reading, err = s.position(ctx, second); err != nil {
 			return err
 		}
 		var highest int64
@@ -47,15 +72,13 @@ func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
 			return err
 		}
 		if highest > reading.H {
-			return fmt.Errorf("the sequence of %s stands at %d, below an event's number %d: new events would be lost between old ones. "+
-				"Run: SELECT setval(pg_get_serial_sequence(%s, 'seq'), %d)",
-				s.events, reading.H, highest, "'"+strings.ReplaceAll(s.events.String(), "'", "''")+"'", highest)
+			return &SequenceError{Events: s.events, At: reading.H, Highest: highest}
 		}
 		return nil
 	})
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "55P03" { // lock_not_available
-		holders, err := s.lockHolders(ctx)
+		holders, err := s.lockHolders(ctx, second)
 		if err != nil {
 			return reading, err
 		}
@@ -64,8 +87,8 @@ func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
 	return reading, err
 }
 
-func (s *Store) lockHolders(ctx context.Context) ([]string, error) {
-	rows, err := s.query(ctx, s.pool, "lock_holders")
+func (s *Store) lockHolders(ctx context.Context, db querier) ([]string, error) {
+	rows, err := s.query(ctx, db, "lock_holders")
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -33,6 +34,7 @@ type Store struct {
 	events ident.Table
 	sql    map[string]string
 	run    lastRun
+	quiet  sync.Mutex // one QuietPosition at a time
 }
 
 // Open finds the events table and prepares the queries. schema is that of commitrelay's own tables.

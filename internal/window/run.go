@@ -34,3 +34,21 @@ func (p *Position) Void(r Reading) string {
 	}
 	return ""
 }
+
+// Renumbered returns o with a note that the sequence has handed out numbers again: it stays void, as if the sequence had
+// been made anew, even when someone has set it right meanwhile.
+func (o Open) Renumbered() Open {
+	note := func(p *Position) *Position {
+		noted := *p
+		noted.Run.Filenode, noted.Stored = 0, -1
+		return &noted
+	}
+	if o.Window == nil {
+		o.From = note(o.From)
+		return o
+	}
+	w := *o.Window
+	w.To = note(w.To)
+	o.Window = &w
+	return o
+}
