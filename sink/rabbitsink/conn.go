@@ -108,10 +108,12 @@ func (s *Sink) dialNode(ctx context.Context, n node) (*conn, error) {
 		if cause := raw.Cause(); cause != nil {
 			return nil, cause
 		}
+		var refused *amqp.Error
 		switch {
-		case errors.Is(err, amqp.ErrCredentials):
+		case !errors.As(err, &refused):
+		case refused.Code == amqp.AccessRefused:
 			return nil, fmt.Errorf("user or password is wrong: %w", err)
-		case errors.Is(err, amqp.ErrVhost):
+		case refused.Code == amqp.NotAllowed:
 			return nil, fmt.Errorf("vhost %q does not exist, or the user has no right to it: %w", n.vhost, err)
 		case errors.Is(err, amqp.ErrSASL), errors.Is(err, amqp.ErrClosed):
 			return nil, fmt.Errorf("%w (is it a RabbitMQ port, and right with or without TLS?)", err)

@@ -159,7 +159,7 @@ func checkOrder(t *testing.T, sent []relay.Message, got []Arrival) int {
 }
 
 // checkContent checks that an arrival is the message that was sent.
-func checkContent(t *testing.T, m relay.Message, a Arrival) {
+func checkContent(t *testing.T, d Destination, m relay.Message, a Arrival) {
 	t.Helper()
 	want := maps.Clone(m.Event.Headers)
 	if want == nil {
@@ -171,8 +171,8 @@ func checkContent(t *testing.T, m relay.Message, a Arrival) {
 	if diff := cmp.Diff(want, a.Headers, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("headers of %q (-sent +arrived):\n%s", m.Event.Type, diff)
 	}
-	if !bytes.Equal(m.Event.Payload, a.Body) {
-		t.Errorf("payload of %q: sent %d bytes %.100q, arrived %d bytes %.100q", m.Event.Type, len(m.Event.Payload), m.Event.Payload, len(a.Body), a.Body)
+	if body := d.Carried(m.Event.Payload); !bytes.Equal(body, a.Body) {
+		t.Errorf("payload of %q: want %d bytes %.100q, arrived %d bytes %.100q", m.Event.Type, len(body), body, len(a.Body), a.Body)
 	}
 }
 

@@ -41,7 +41,7 @@ func testEverything(t *testing.T, d Destination) {
 		byID[a.Headers[wire.ID]] = a
 	}
 	for _, m := range all {
-		checkContent(t, m, byID[m.Event.ID.String()])
+		checkContent(t, d, m, byID[m.Event.ID.String()])
 	}
 }
 
@@ -90,7 +90,7 @@ func testUnchanged(t *testing.T, d Destination) {
 		byID[a.Headers[wire.ID]] = a
 	}
 	for _, m := range batch {
-		checkContent(t, m, byID[m.Event.ID.String()])
+		checkContent(t, d, m, byID[m.Event.ID.String()])
 	}
 
 	// What the event itself calls by our names does not travel.
@@ -102,7 +102,7 @@ func testUnchanged(t *testing.T, d Destination) {
 	for _, a := range arrivals(t, d, m) {
 		if a.Headers[wire.ID] == m[0].Event.ID.String() {
 			m[0].Event.Headers = nil
-			checkContent(t, m[0], a)
+			checkContent(t, d, m[0], a)
 		}
 	}
 }

@@ -42,6 +42,10 @@ type Destination struct {
 	// MaxPayload is the size of the largest payload that is tried. Default 1 MiB.
 	MaxPayload int
 
+	// Carried is what a consumer gets of a payload, for a destination that does not keep its
+	// bytes. Default: the payload.
+	Carried func(payload []byte) []byte
+
 	// Refusals are the ways in which the destination refuses one message while it takes others.
 	Refusals []Refusal
 
@@ -100,6 +104,9 @@ func Run(t *testing.T, h Harness) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			d := h.Open(t)
+			if d.Carried == nil {
+				d.Carried = func(payload []byte) []byte { return payload }
+			}
 			if d.MaxPayload == 0 {
 				d.MaxPayload = 1 << 20
 			}
