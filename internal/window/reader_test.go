@@ -85,10 +85,11 @@ func (c *consumer) next(t fataler) (at *Position) {
 	return nil
 }
 
-// drain reads until a reading taken after the last commit has nothing more.
+// drain reads until a reading taken from now on has nothing more. The first look that finds nothing may only have ended a
+// window, and the second one may have used a reading that was there.
 func (c *consumer) drain(t fataler) {
 	t.Helper()
-	for idle := 0; idle < 2; {
+	for idle := 0; idle < 3; {
 		if c.next(t) != nil {
 			idle++
 		} else {

@@ -32,6 +32,17 @@ type Open struct {
 	Ahead  []int64
 }
 
+// newest is the position that was read last. That of a lane that catches up with a break is not the void one where it began.
+func (o Open) newest() *Position {
+	if o.Window != nil {
+		return o.Window.To
+	}
+	return o.From
+}
+
+// Void says why what is stored does not continue at reading r, in words for the log, or "" if it does.
+func (o Open) Void(r Reading) string { return o.newest().Void(r) }
+
 // Recover plans the window that follows a break. old is what was stored; r was read while no writer was at work, so
 // everything with a number up to r.H is committed or will never appear. Nothing is skipped: where it cannot be known
 // whether an event was settled, it is delivered again.
@@ -41,19 +52,18 @@ func Recover(old Open, r Reading) Open {
 		Floor:  r.H,
 		Bounds: Bounds{Pairs: []Pair{{r.Next, r.H}}},
 	}
-	last := old.From
+	last := old.newest()
 	catchUp := CatchUp{Snapshot: old.From.Snapshot.String(), H: old.From.H}
 	p, ahead := old.From.Floor, []int64(nil)
+	catchingUp := false
 	if w := old.Window; w != nil {
-		last = w.To
-		switch {
-		case w.CatchUp != nil: // the break came in the middle of catching up
-			catchUp = *w.CatchUp
-			p = max(p, old.P)
-		default:
+		ahead = old.Ahead
+		if w.CatchUp != nil { // the break came in the middle of catching up
+			catchingUp = true
+			catchUp, p = *w.CatchUp, old.P
+		} else {
 			catchUp.SettledSnapshot, catchUp.SettledP = w.To.Snapshot.String(), old.P
 		}
-		ahead = old.Ahead
 	}
 	sameCluster := last.Run.System == r.Run.System && last.Run.Database == r.Run.Database
 	sequenceBroken := r.H < last.H ||
@@ -61,11 +71,13 @@ func Recover(old Open, r Reading) Open {
 	if sequenceBroken {
 		// Numbers start over: what was settled below the floor or ahead says nothing of the events that have them now.
 		p, ahead = 0, nil
-		if !sameCluster || r.Next < last.Next || old.Window != nil && old.Window.CatchUp != nil {
-			// Nor can transaction ids be compared, or those of catchUp are from before an earlier break.
+		if !sameCluster || catchingUp || r.Next < last.Next {
+			// Nor can transaction ids be compared.
 			catchUp = CatchUp{Snapshot: emptySnapshot.String()}
 		}
 	}
+	// No event has a higher number yet. Those that will are not to be compared, should the counters break once more.
+	catchUp.H, catchUp.SettledP = min(catchUp.H, r.H), min(catchUp.SettledP, r.H)
 	return Open{
 		From:   old.From,
 		Window: &Window{From: old.From, To: to, Low: p, CatchUp: &catchUp},
