@@ -11,6 +11,8 @@ import (
 	"github.com/commitrelay/outbox/internal/config"
 	"github.com/commitrelay/outbox/relay"
 	"github.com/commitrelay/outbox/sink/natssink"
+	"github.com/commitrelay/outbox/sink/rabbitsink"
+	"github.com/commitrelay/outbox/sink/stdoutsink"
 )
 
 // sinks are the open sinks of a configuration.
@@ -66,6 +68,23 @@ func newSink(c config.Sink, stdout io.Writer) (relay.Sink, error) {
 			ConnectTimeout: c.ConnectTimeout,
 			AckTimeout:     c.AckTimeout,
 		})
+	case config.TypeRabbit:
+		return rabbitsink.New(rabbitsink.Config{
+			URL:             c.URL.Reveal(),
+			User:            c.User,
+			Password:        c.Password.Reveal(),
+			CAFile:          c.TLS.CAFile,
+			CertFile:        c.TLS.CertFile,
+			KeyFile:         c.TLS.KeyFile,
+			Exchange:        c.Exchange,
+			ExchangeInTopic: c.ExchangeInTopic,
+			ContentType:     c.ContentType,
+			MaxMessageBytes: c.MaxMessageBytes,
+			ConnectTimeout:  c.ConnectTimeout,
+			AckTimeout:      c.AckTimeout,
+		})
+	case config.TypeStdout:
+		return stdoutsink.New(stdout), nil
 	}
 	return nil, fmt.Errorf("type %q is not known", c.Type)
 }

@@ -62,8 +62,11 @@ type Sink struct {
 	CredsFile, NKeySeedFile     string // read again at each connection
 	Stream, Domain, InboxPrefix string
 
-	// Of rabbitmq. Empty is the default exchange: there the topic names a queue.
-	Exchange string
+	// Of rabbitmq. An empty exchange is the default one: there the topic names a queue.
+	Exchange        string
+	ExchangeInTopic bool
+	ContentType     string
+	MaxMessageBytes int
 }
 
 // Subscription is a named reader of the outbox.

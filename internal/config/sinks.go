@@ -86,6 +86,9 @@ func (r *reader) sink(s *section, sink *Sink) {
 	case TypeRabbit:
 		s.broker(sink)
 		s.text("exchange", &sink.Exchange)
+		s.yes("exchange_in_topic", &sink.ExchangeInTopic)
+		s.text("content_type", &sink.ContentType)
+		s.size("max_message", &sink.MaxMessageBytes, 1, 1<<30)
 	}
 	s.done()
 }
@@ -119,13 +122,9 @@ func (s *section) sinkURL(sink *Sink) {
 	s.checkSinkURL(v, sink.Type)
 }
 
-// checkSinkURL checks a URL, or a comma-separated list of them for NATS.
+// checkSinkURL checks a URL, or a list of them separated by commas.
 func (r *reader) checkSinkURL(v value, typ string) {
-	urls := []string{v.text}
-	if typ == TypeNATS {
-		urls = strings.Split(v.text, ",")
-	}
-	for i, u := range urls {
+	for i, u := range strings.Split(v.text, ",") {
 		u = strings.TrimSpace(u)
 		head, _, ok := strings.Cut(u, "://")
 		if !ok && i > 0 && hostOnly.MatchString(u) {
