@@ -17,7 +17,7 @@ import (
 // lazy are parameters of a server that flushes its WAL when a commit asks for it, and else not for as long as the test takes.
 var lazy = map[string]string{
 	"wal_writer_delay": "10000ms", "wal_writer_flush_after": "1GB", "full_page_writes": "off",
-	"wal_level": "minimal", "max_wal_senders": "0", "bgwriter_lru_maxpages": "0", "checkpoint_timeout": "1d",
+	"bgwriter_lru_maxpages": "0", "checkpoint_timeout": "1d",
 }
 
 // proxied is a pool that reaches the cluster through a proxy.
@@ -29,6 +29,26 @@ func proxied(t testing.TB, c *pgtemp.Cluster) (*pgxpool.Pool, *tcpproxy.Proxy) {
 	}
 	t.Cleanup(func() { proxy.Close() })
 	return pgtest.Connect(t, through(t, c.URL(), proxy)), proxy
+}
+
+// newStandby is a copy of the cluster that follows it.
+func newStandby(t testing.TB, primary *pgtemp.Cluster) *pgtemp.Cluster {
+	t.Helper()
+	standby, err := primary.Standby(t.Context(), pgtemp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeCluster(t, standby)
+	return standby
+}
+
+// caughtUp waits until the standby has all that has been committed.
+func caughtUp(t testing.TB, primary *pgxpool.Pool) {
+	t.Helper()
+	lsn := one[string](t, primary, `SELECT pg_current_wal_flush_lsn()::text`)
+	testwait.Until(t, "the standby to catch up", func() bool {
+		return one[bool](t, primary, `SELECT coalesce(bool_and(replay_lsn >= $1::text::pg_lsn), false) FROM pg_stat_replication`, lsn)
+	})
 }
 
 // hold opens a transaction on a connection of its own, which ends with the test at the latest.
@@ -50,14 +70,23 @@ func hold(t testing.TB, url string, statements ...string) *pgx.Conn {
 // After a crash transaction ids and numbers that were never flushed are handed out again. The relay has read positions
 // in which they are over; it must not believe them.
 func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
-	for name, crash := range map[string]func(t *testing.T, c *pgtemp.Cluster, pid int){
-		"the server stops at once": func(t *testing.T, c *pgtemp.Cluster, _ int) {
+	type crash func(t *testing.T, primary, standby *pgtemp.Cluster, pid int)
+	for name, crash := range map[string]crash{
+		"the server stops at once": func(t *testing.T, c, _ *pgtemp.Cluster, _ int) {
 			if err := c.Restart(t.Context(), pgtemp.Immediate); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"one backend is killed": func(t *testing.T, c *pgtemp.Cluster, pid int) {
+		"one backend is killed": func(t *testing.T, c, _ *pgtemp.Cluster, pid int) {
 			if err := c.KillBackend(t.Context(), pid); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a standby is promoted": func(t *testing.T, primary, standby *pgtemp.Cluster, _ int) {
+			if err := primary.Stop(pgtemp.Immediate); err != nil {
+				t.Fatal(err)
+			}
+			if err := standby.Promote(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -65,6 +94,10 @@ func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, quick(lazy))
+			var standby *pgtemp.Cluster
+			if name == "a standby is promoted" {
+				standby = newStandby(t, c)
+			}
 			pool := migrated(t, c)
 			through, proxy := proxied(t, c)
 			sink, book := &capture{}, ledger{}
@@ -79,6 +112,10 @@ func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
 			hold(t, c.URL(), "LOCK TABLE commitrelay.windows IN SHARE MODE")
 			book.write(t, pool, "a", 2)
 			book.wait(t, sink)
+
+			if standby != nil {
+				caughtUp(t, pool)
+			}
 
 			// The WAL writer wakes up when a page is full: begin a new one.
 			mustExec(t, pool, `SELECT pg_switch_wal()`)
@@ -100,7 +137,11 @@ func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
 			pid := one[int](t, pool, `SELECT pg_backend_pid()`)
 
 			proxy.Refuse()
-			crash(t, c, pid)
+			crash(t, c, standby, pid)
+			if standby != nil {
+				c = standby
+				proxy.SetTarget(c.Addr())
+			}
 			pool = pgtest.Connect(t, c.URL())
 			for range 10 {
 				for _, w := range book.write(t, pool, "a", 2) {
@@ -128,7 +169,7 @@ func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
 	}
 }
 
-// restarted and the like are ways in which the counters break; each must be followed by delivery of everything there is.
+// TRUNCATE takes the events away, and with RESTART IDENTITY their numbers come again.
 func TestSequenceRestarted(t *testing.T) {
 	for name, truncate := range map[string]string{
 		"with the identity":    "TRUNCATE outbox_events RESTART IDENTITY",
