@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/commitrelay/outbox"
-	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/internal/wire"
 	"github.com/commitrelay/outbox/relay"
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +70,7 @@ func errorOf(err error, i int) error {
 // published. It calls before at each attempt, and returns the number of attempts.
 func deliver(ctx context.Context, t *testing.T, d Destination, batch []relay.Message, before func(attempt int)) int {
 	t.Helper()
-	deadline := time.Now().Add(testwait.Limit)
+	deadline := time.Now().Add(d.Patience)
 	for attempt := 1; ; attempt++ {
 		if before != nil {
 			before(attempt)
@@ -102,11 +101,13 @@ func deliver(ctx context.Context, t *testing.T, d Destination, batch []relay.Mes
 // arrivals waits until each message has arrived at least once, and returns all arrivals.
 func arrivals(t *testing.T, d Destination, want []relay.Message) []Arrival {
 	t.Helper()
-	var all []Arrival
-	testwait.UntilNil(t, "all messages arrive", func() error {
-		var err error
-		if all, err = d.Arrived(); err != nil {
-			return err
+	deadline := time.Now().Add(d.Patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := d.Arrived()
+		if err != nil {
+			t.Fatalf("read what has arrived: %v", err)
 		}
 		seen := make(map[string]bool, len(all))
 		for _, a := range all {
@@ -118,12 +119,14 @@ func arrivals(t *testing.T, d Destination, want []relay.Message) []Arrival {
 				missing++
 			}
 		}
-		if missing > 0 {
-			return fmt.Errorf("%d of %d are missing", missing, len(want))
+		if missing == 0 {
+			return all
 		}
-		return nil
-	})
-	return all
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d messages have not arrived after %v", missing, len(want), d.Patience)
+		}
+		<-tick.C
+	}
 }
 
 // checkOrder checks that the first arrivals of each key are in the order of the messages sent,

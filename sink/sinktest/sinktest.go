@@ -42,6 +42,9 @@ type Destination struct {
 	// MaxPayload is the size of the largest payload that is tried. Default 1 MiB.
 	MaxPayload int
 
+	// Patience is how long the suite waits for what must arrive before it fails. Default 60 s.
+	Patience time.Duration
+
 	// Carried is what a consumer gets of a payload, for a destination that does not keep its
 	// bytes. Default: the payload.
 	Carried func(payload []byte) []byte
@@ -106,6 +109,9 @@ func Run(t *testing.T, h Harness) {
 			d := h.Open(t)
 			if d.Carried == nil {
 				d.Carried = func(payload []byte) []byte { return payload }
+			}
+			if d.Patience == 0 {
+				d.Patience = 60 * time.Second
 			}
 			if d.MaxPayload == 0 {
 				d.MaxPayload = 1 << 20
