@@ -19,6 +19,7 @@ rabbitmq_start() {
 	cat >"$dir/rabbitmq.conf" <<-END
 		listeners.tcp.1 = 127.0.0.1:$port
 		disk_free_limit.absolute = 50MB
+		max_message_size = 1048576
 	END
 	: >"$dir/enabled_plugins"
 	: >"$dir/rabbitmq-env.conf"
