@@ -105,7 +105,7 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 	v.confirmed = len(ok)
 	if len(ok) > 0 {
 		d.delivered += len(ok)
-		d.lane.confirmed(ok, took)
+		d.lane.confirmed(ok, took, v.cause == nil)
 	}
 	return v, nil
 }
@@ -148,9 +148,13 @@ func results(err error, n int) []error {
 	return errs
 }
 
-// confirmed tells whoever listens that the sink has the messages.
-func (l *lane) confirmed(batch []Message, took time.Duration) {
-	l.sinkUp(len(batch))
+// confirmed tells whoever listens that the sink has the messages. It is up if it took all there was: one that takes a few
+// and loses the rest is down.
+func (l *lane) confirmed(batch []Message, took time.Duration, up bool) {
+	l.count(len(batch))
+	if up {
+		l.sinkUp()
+	}
 	l.topicsUp(batch)
 	for _, h := range l.relay.cfg.Hooks {
 		if h.Published != nil {

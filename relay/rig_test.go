@@ -48,6 +48,12 @@ func (c *capture) setAnswer(fn func(batch []relay.Message) error) {
 	c.answer = fn
 }
 
+func (c *capture) callCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls
+}
+
 func (c *capture) messages() []relay.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -87,15 +87,17 @@ func (l *lane) sinkDown(err error) {
 	}
 }
 
-// sinkUp notes that the sink has confirmed n events.
-func (l *lane) sinkUp(n int) {
-	was := l.relay.health.update(l.index, func(h *SubscriptionHealth) {
+// count notes that the sink has confirmed n events.
+func (l *lane) count(n int) {
+	l.relay.health.update(l.index, func(h *SubscriptionHealth) {
 		h.Delivered += int64(n)
 		h.LastDelivery = time.Now()
-		if h.State != Delivering {
-			h.State, h.Error = Delivering, ""
-		}
 	})
+}
+
+// sinkUp notes that the sink takes events.
+func (l *lane) sinkUp() {
+	was := l.state(Delivering, nil)
 	if was.State != SinkDown {
 		return
 	}
