@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -176,9 +177,7 @@ func (c *Cluster) initdb(ctx context.Context, parameters map[string]string) erro
 // configure appends parameters to postgresql.conf, where a later line wins.
 func (c *Cluster) configure(parameters map[string]string) error {
 	all := map[string]string{"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
-	for name, value := range parameters {
-		all[name] = value
-	}
+	maps.Copy(all, parameters)
 	var lines []string
 	quote := strings.NewReplacer(`'`, `''`, `\`, `\\`)
 	for name, value := range all {

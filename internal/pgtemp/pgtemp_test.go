@@ -75,13 +75,12 @@ func query[T any](t *testing.T, c *pgtemp.Cluster, sql string) T {
 	return v
 }
 
-func command(t *testing.T, c *pgtemp.Cluster, name string, args ...string) string {
+func command(t *testing.T, c *pgtemp.Cluster, name string, args ...string) {
 	t.Helper()
 	out, err := c.Command(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
-	return string(out)
 }
 
 func TestStartTakesParametersAndCloseRemovesAll(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"strings"
@@ -115,9 +116,7 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 func Cluster(t testing.TB, opts pgtemp.Options) *pgtemp.Cluster {
 	t.Helper()
 	parameters := map[string]string{"fsync": "off"}
-	for name, value := range opts.Parameters {
-		parameters[name] = value
-	}
+	maps.Copy(parameters, opts.Parameters)
 	opts.Parameters = parameters
 	c, err := pgtemp.Start(context.Background(), opts)
 	return Keep(t, c, err)

@@ -1,0 +1,45 @@
+# Each verb with its ## line is shown by `make help`.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt fuzz services services-down
+
+# Pinned tools; tools/go.mod keeps them out of everyone else's module graph.
+tool := go tool -modfile=tools/go.mod
+
+FUZZTIME ?= 30s
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json" are its flags
+	go run ./cmd/commitrelay demo $(ARGS)
+
+test: ## run all tests with the race detector; starts the servers they need
+	scripts/services up
+	eval "$$(scripts/services env)" && go test -race -count=1 ./...
+
+check: ## formatting, vet, linters, modernizers, go.mod, shell scripts, other systems
+	@unformatted=$$($(tool) gofumpt -l .) && [ -z "$$unformatted" ] || { echo "run make fmt for:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	$(tool) golangci-lint run ./...
+	go fix -diff ./...
+	go mod tidy -diff
+	GOOS=darwin go build ./...
+	GOOS=windows go build ./...
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/services scripts/services.d/*.sh scripts/compose-rabbitmqctl .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
+
+fmt: ## format the code and apply the modernizers
+	$(tool) gofumpt -w .
+	go fix ./...
+
+fuzz: ## run each fuzz test for FUZZTIME (30s)
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | while read -r dir; do \
+		for name in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go | cut -d ' ' -f 2); do \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
+		done; \
+	done
+
+services: ## start the servers that the tests need
+	scripts/services up
+
+services-down: ## stop them and remove their data
+	scripts/services down
