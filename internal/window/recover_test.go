@@ -80,7 +80,7 @@ func (c *consumer) recover() (again bool) {
 	if err != nil {
 		panic(err)
 	}
-	if c.settled.Void(r) == "" {
+	if c.settled.newest().Void(r) == "" {
 		c.reader = NewReader(c.src, c.settled, r)
 		return false
 	}

@@ -40,9 +40,6 @@ func (o Open) newest() *Position {
 	return o.From
 }
 
-// Void says why what is stored does not continue at reading r, in words for the log, or "" if it does.
-func (o Open) Void(r Reading) string { return o.newest().Void(r) }
-
 // Recover plans the window that follows a break. old is what was stored; r was read while no writer was at work, so
 // everything with a number up to r.H is committed or will never appear. Nothing is skipped: where it cannot be known
 // whether an event was settled, it is delivered again.
