@@ -16,7 +16,7 @@ type scene struct {
 	t         testing.TB
 	outbox    *outbox
 	reader    *window.Reader
-	beside    *scene                 // looks when this one does
+	beside    *scene                 // another reader of the same outbox, which looks when this one does
 	mangle    func(*window.Position) // what a broken reader does to its positions
 	committed []string
 	arrived   []string
@@ -153,10 +153,11 @@ func (s *scene) mustBeComplete() {
 	}
 }
 
-// mustHaveLost ends a scene with a broken reader.
-func (s *scene) mustHaveLost(names ...string) {
+// besideMustHaveLost ends a scene with a broken reader beside the right one.
+func (s *scene) besideMustHaveLost(names ...string) {
 	s.t.Helper()
-	if lost, wrong := s.lost(); !slices.Equal(lost, names) || wrong != nil {
+	s.beside.committed = s.committed
+	if lost, wrong := s.beside.lost(); !slices.Equal(lost, names) || wrong != nil {
 		s.t.Errorf("the broken reader was not caught: it has lost %v, and should have lost %v; %v", lost, names, wrong)
 	}
 }

@@ -90,8 +90,7 @@ func TestTransactionIdsCrossTheBoundary(t *testing.T) {
 	s.look()
 
 	s.mustBeComplete()
-	s.beside.committed = s.committed
-	s.beside.mustHaveLost("c", "a", "b")
+	s.besideMustHaveLost("c", "a", "b")
 }
 
 func TestStressAcrossTheBoundary(t *testing.T) {
