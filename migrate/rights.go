@@ -51,6 +51,7 @@ func (l layout) relayRights(sequence ident.Table) []right {
 		own("lanes", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		own("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		own("relays", "SELECT", "INSERT", "UPDATE", "DELETE"),
+		own("events", "SELECT"), // the view, for `commitrelay status`
 	}
 }
 
