@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +30,7 @@ import (
 
 // TestScripts runs testdata/script/*.txtar. Each has a new database in $DB, an address for --http
 // in $HTTP, a NATS JetStream with a stream of everything in $NATS, an address that nobody listens
-// at in $NOBODY, and one that accepts connections and never says anything in $SILENT.
+// at in $NOBODY, a role $ROLE that $ROLE_DB connects as, and one that accepts connections and never says anything in $SILENT.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -37,13 +39,19 @@ func TestScripts(t *testing.T) {
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) {
 			t.Parallel()
+			role := newRole(t)
 			r := &rig{t: t, db: pgtest.URL(t), http: freeAddress(t)}
+			roleDB, err := url.Parse(r.db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			roleDB.User = url.UserPassword(role, role)
 			broker := r.startNATS()
 			nobody, silent := freeAddress(t), silence(t)
 			testscript.Run(t, testscript.Params{
 				Files: []string{f},
 				Setup: func(env *testscript.Env) error {
-					env.Vars = append(env.Vars, "DB="+r.db, "HTTP="+r.http, "NATS="+broker, "NOBODY="+nobody, "SILENT="+silent)
+					env.Vars = append(env.Vars, "DB="+r.db, "HTTP="+r.http, "NATS="+broker, "NOBODY="+nobody, "SILENT="+silent, "ROLE="+role, "ROLE_DB="+roleDB.String())
 					return nil
 				},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -58,6 +66,26 @@ type rig struct {
 	t        *testing.T
 	db, http string
 	stream   jetstream.Stream
+}
+
+// newRole makes a role that may do nothing; its password is its name. It outlives the database in
+// which it gets rights.
+func newRole(t *testing.T) string {
+	t.Helper()
+	name := "r_" + strings.ToLower(rand.Text())
+	exec := func(sql string) {
+		conn, err := pgx.Connect(context.Background(), pgtest.ServerURL(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		if _, err := conn.Exec(context.Background(), sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	exec("CREATE ROLE " + name + " LOGIN PASSWORD '" + name + "'")
+	t.Cleanup(func() { exec("DROP ROLE " + name) })
+	return name
 }
 
 func freeAddress(t *testing.T) string {
