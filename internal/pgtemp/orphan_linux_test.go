@@ -28,6 +28,7 @@ func beOrphaned() {
 }
 
 func TestTheServerDoesNotSurviveUs(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

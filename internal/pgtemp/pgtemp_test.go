@@ -84,6 +84,7 @@ func command(t *testing.T, c *pgtemp.Cluster, name string, args ...string) {
 }
 
 func TestStartTakesParametersAndCloseRemovesAll(t *testing.T) {
+	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "odd ' name")
 	if err := os.Mkdir(parent, 0o755); err != nil {
 		t.Fatal(err)
@@ -123,6 +124,7 @@ func reachable(t *testing.T, dir string) {
 }
 
 func TestOnlyThePasswordOpens(t *testing.T) {
+	t.Parallel()
 	c := start(t, pgtemp.Options{Parameters: quick})
 	u, err := url.Parse(c.URL())
 	if err != nil {
@@ -143,6 +145,7 @@ func TestOnlyThePasswordOpens(t *testing.T) {
 }
 
 func TestStopStartRestart(t *testing.T) {
+	t.Parallel()
 	c := start(t, pgtemp.Options{})
 	address := c.URL()
 	execute(t, c, "CREATE TABLE kept AS SELECT 42 AS n")
@@ -179,6 +182,7 @@ func TestStopStartRestart(t *testing.T) {
 }
 
 func TestKillBackendLeavesThePostmaster(t *testing.T) {
+	t.Parallel()
 	c := start(t, pgtemp.Options{Parameters: quick})
 	conn := connect(t, c)
 	const started = "SELECT pg_postmaster_start_time()::text"
@@ -195,6 +199,7 @@ func TestKillBackendLeavesThePostmaster(t *testing.T) {
 }
 
 func TestDumpAndRestore(t *testing.T) {
+	t.Parallel()
 	from := start(t, pgtemp.Options{Parameters: quick})
 	to := start(t, pgtemp.Options{Parameters: quick})
 	execute(t, from, "CREATE TABLE moved AS SELECT 1 AS n")
@@ -207,6 +212,7 @@ func TestDumpAndRestore(t *testing.T) {
 }
 
 func TestResetWAL(t *testing.T) {
+	t.Parallel()
 	c := start(t, pgtemp.Options{Parameters: quick})
 	if err := c.Stop(pgtemp.Fast); err != nil {
 		t.Fatal(err)
@@ -221,6 +227,7 @@ func TestResetWAL(t *testing.T) {
 }
 
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	old := start(t, pgtemp.Options{Parameters: quick})
 	execute(t, old, "CREATE TABLE kept AS SELECT 1 AS n")
 	if err := old.Stop(pgtemp.Fast); err != nil {
@@ -242,6 +249,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestCloneAndStandby(t *testing.T) {
+	t.Parallel()
 	primary := start(t, pgtemp.Options{Parameters: quick})
 	execute(t, primary, "CREATE TABLE before AS SELECT 1 AS n")
 	const identifier = "SELECT system_identifier::text FROM pg_control_system()"
@@ -272,6 +280,7 @@ func TestCloneAndStandby(t *testing.T) {
 }
 
 func TestInterruptedStartLeavesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	reachable(t, dir)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -294,6 +303,7 @@ func TestInterruptedStartLeavesNothing(t *testing.T) {
 }
 
 func TestAFailedStartShowsTheLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	reachable(t, dir)
 	_, err := pgtemp.Start(t.Context(), pgtemp.Options{Dir: dir, Parameters: map[string]string{"shared_buffers": "many"}})
@@ -306,6 +316,7 @@ func TestAFailedStartShowsTheLog(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
+	t.Parallel()
 	found, err := pgtemp.Find(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -328,6 +339,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestBinDirWithoutServer(t *testing.T) {
+	t.Parallel()
 	_, err := pgtemp.Start(t.Context(), pgtemp.Options{BinDir: t.TempDir()})
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Start = %v, want that there is no initdb", err)

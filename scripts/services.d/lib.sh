@@ -76,9 +76,11 @@ up() {
 		return
 	fi
 	use "$name"
-	if [ -n "$port" ] && "${name}_running"; then
+	if [ -f "$dir/url" ] && "${name}_running"; then
 		return
 	fi
+	# What an interrupted start or a crash has left.
+	if [ -n "$port" ]; then "${name}_stop" >/dev/null 2>&1 || true; fi
 	remove "$dir"
 	mkdir -m 700 "$dir" # it holds passwords
 	port=$(value "$(value "${name}_port_variable")")

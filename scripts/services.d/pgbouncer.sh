@@ -13,7 +13,14 @@ pgbouncer_find() {
 # pgbouncer_server takes the URL of the PostgreSQL apart.
 pgbouncer_server() {
 	local url
-	if given postgres; then url=$COMMITRELAY_TEST_DATABASE; else url=$(cat "$root/postgres/url"); fi
+	if given postgres; then
+		url=$COMMITRELAY_TEST_DATABASE
+	else
+		url=$(cat "$root/postgres/url" 2>/dev/null) || {
+			say "pgbouncer needs postgres: scripts/services up postgres pgbouncer"
+			return 1
+		}
+	fi
 	if [[ ! $url =~ ^postgres(ql)?://([^:@/]+)(:([^@/]*))?@([^:/?]+)(:([0-9]+))?/ ]]; then
 		say "pgbouncer needs COMMITRELAY_TEST_DATABASE as postgres://user:password@host:port/database; else set COMMITRELAY_TEST_PGBOUNCER, too"
 		return 1
@@ -53,7 +60,11 @@ pgbouncer_start() {
 	wait_for $$ listening "$port"
 }
 
-pgbouncer_running() { ours "$dir/pid"; }
+# One that stands in front of a server which has moved is none.
+pgbouncer_running() {
+	local server_user server_password server_host server_port
+	ours "$dir/pid" && pgbouncer_server 2>/dev/null && grep -qF "host=$server_host port=$server_port" "$dir/pgbouncer.ini"
+}
 
 pgbouncer_stop() { terminate "$dir/pid"; }
 
