@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // sql/writable.sql
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,25 @@ func ping(ctx context.Context, pool *pgxpool.Pool) error {
 		case <-time.After(startPause):
 		}
 	}
+}
+
+//go:embed sql/writable.sql
+var writableSQL string
+
+// writable refuses a server or a role on which every write of a relay would fail.
+func writable(ctx context.Context, pool *pgxpool.Pool) error {
+	var standby, readOnly bool
+	var role string
+	if err := pool.QueryRow(ctx, writableSQL, pgx.QueryExecModeExec).Scan(&standby, &readOnly, &role); err != nil {
+		return fmt.Errorf("ask whether the database can be written to: %w", err)
+	}
+	switch {
+	case standby:
+		return errors.New("database: this server is a standby: give the address of the primary, or several hosts and target_session_attrs=read-write")
+	case readOnly:
+		return fmt.Errorf("database: transactions are read-only by default: ALTER ROLE %s SET default_transaction_read_only = off", ident.Quote(role))
+	}
+	return nil
 }
 
 // databaseError says which database, as whom, why not, and what to look at; never with which

@@ -108,6 +108,9 @@ func run(ctx context.Context, cfg config.Config, flags runFlags, stdout io.Write
 
 // prepare makes the tables, if that is wanted, and looks for what would keep a relay from working.
 func prepare(ctx context.Context, pool *pgxpool.Pool, cfg config.Config, up bool, log *slog.Logger) error {
+	if err := writable(ctx, pool); err != nil {
+		return err
+	}
 	if up {
 		if err := migrateFirst(ctx, pool, cfg); err != nil {
 			return err
