@@ -109,59 +109,66 @@ func (e edge) position() (*window.Position, error) {
 // StoreLane stores what is settled, and parks events in the same transaction (I8). run is the one the positions were
 // read in.
 func (s *Store) StoreLane(ctx context.Context, l Lane, run window.Run, open window.Open, parked []Parking) error {
+	var stored storedIDs
+	var err error
 	if len(parked) == 0 {
-		return s.storeLane(ctx, s.pool, l, run, open)
+		stored, err = s.storeLane(ctx, s.pool, l, run, open)
+	} else {
+		err = s.inTx(ctx, func(tx pgx.Tx) error {
+			if stored, err = s.storeLane(ctx, tx, l, run, open); err != nil {
+				return err
+			}
+			return s.park(ctx, tx, l, parked)
+		})
 	}
-	return s.inTx(ctx, func(tx pgx.Tx) error {
-		if err := s.storeLane(ctx, tx, l, run, open); err != nil {
-			return err
-		}
-		return s.park(ctx, tx, l, parked)
-	})
+	if err != nil {
+		return err
+	}
+	// Only now: rows that were rolled back are not there to be referred to.
+	open.From.Stored = stored.from
+	if open.Window != nil {
+		open.Window.To.Stored = *stored.to
+	}
+	return nil
 }
 
-func (s *Store) storeLane(ctx context.Context, db querier, l Lane, run window.Run, open window.Open) error {
+// storedIDs are the rows that hold a lane's positions.
+type storedIDs struct {
+	from int64
+	to   *int64 // nil: no window is open
+}
+
+func (s *Store) storeLane(ctx context.Context, db querier, l Lane, run window.Run, open window.Open) (stored storedIDs, err error) {
 	from := open.From
 	var to *window.Position
 	var catchUp []byte
 	if open.Window != nil {
 		to = open.Window.To
 		if open.Window.CatchUp != nil {
-			var err error
 			if catchUp, err = json.Marshal(open.Window.CatchUp); err != nil {
-				return err
+				return stored, err
 			}
 		}
 	}
 	args := []any{l.Subscription, l.Lane, l.Epoch, run.ID, storedID(from), storedID(to)}
 	fromRow, err := edgeRow(from)
 	if err != nil {
-		return err
+		return stored, err
 	}
 	toRow, err := edgeRow(to)
 	if err != nil {
-		return err
+		return stored, err
 	}
 	ahead := open.Ahead
 	if ahead == nil {
 		ahead = []int64{}
 	}
 	args = append(append(append(args, fromRow...), toRow...), textOrNil(catchUp), open.P, pgtype.FlatArray[int64](ahead))
-
-	var fromID int64
-	var toID *int64
-	found, err := s.row(ctx, db, "lane_store", args, &fromID, &toID)
-	if err != nil {
-		return err
+	found, err := s.row(ctx, db, "lane_store", args, &stored.from, &stored.to)
+	if err == nil && !found {
+		err = ErrFenced
 	}
-	if !found {
-		return ErrFenced
-	}
-	from.Stored = fromID
-	if to != nil && toID != nil {
-		to.Stored = *toID
-	}
-	return nil
+	return stored, err
 }
 
 // storedID is the row of a position that is in the table, or nil.
