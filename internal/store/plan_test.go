@@ -1,0 +1,99 @@
+package store
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/commitrelay/outbox/internal/ident"
+	"github.com/commitrelay/outbox/internal/pgtest"
+	"github.com/commitrelay/outbox/migrate"
+)
+
+// The statements of the hot path walk the index on seq, whether or not the leaves were ever analysed (autovacuum leaves
+// them alone), whatever the limit and the filter.
+func TestPlans(t *testing.T) {
+	ctx := t.Context()
+	pool := pgtest.Pool(t)
+	if err := migrate.Up(ctx, pool, migrate.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(ctx, pool, ident.Table{Schema: "public", Name: "outbox_events"}, "commitrelay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'user', g::text, 'Created' || g % 7, '{}' FROM generate_series(1, 200000) AS g`)
+	var leaf string
+	if err := pool.QueryRow(ctx, "SELECT tableoid::regclass::text FROM outbox_events LIMIT 1").Scan(&leaf); err != nil {
+		t.Fatal(err)
+	}
+	// An empty leaf may be looked at in any way.
+	scan := regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on ` + leaf + `\b`)
+	sort := regexp.MustCompile(`(?m)^\s*(->)?\s*(Incremental )?Sort\b\s*$`)
+	explain := func(name string, params ...string) (plan string) {
+		t.Helper()
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		values := make([][]byte, len(params))
+		for i, p := range params {
+			values[i] = []byte(p)
+		}
+		pg := conn.Conn().PgConn()
+		before := "BEGIN"
+		if strings.HasSuffix(name, "page") { // as Page sends it
+			before += "; " + s.sql["in_order"]
+		}
+		if _, err := pg.Exec(ctx, before).ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+		result := pg.ExecParams(ctx, "EXPLAIN (COSTS OFF) "+s.sql[name], values, nil, nil, nil).Read()
+		if result.Err != nil {
+			t.Fatalf("%s: %v", name, result.Err)
+		}
+		if _, err := pg.Exec(ctx, "COMMIT").ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range result.Rows {
+			plan += string(row[0]) + "\n"
+		}
+		return plan
+	}
+	check := func(when, name string, params ...string) {
+		t.Helper()
+		plan := explain(name, params...)
+		if !strings.Contains(plan, leaf+"_seq_idx on "+leaf) {
+			t.Errorf("%s %v, %s: no index is walked:\n%s", name, params, when, plan)
+		}
+		if scan.MatchString(plan) || sort.MatchString(plan) {
+			t.Errorf("%s %v, %s: everything is scanned or sorted:\n%s", name, params, when, plan)
+		}
+	}
+	const all, some = "{}", `{Created%,Deleted}`
+	for _, when := range []string{"never analysed", "analysed"} {
+		if when == "analysed" {
+			exec("ANALYZE")
+		}
+		for _, p := range []string{"0", "150000", "199990"} {
+			check(when, "next_seq", p)
+			for _, filter := range []string{all, some} {
+				for _, limit := range []string{"1", "1000", "10000"} {
+					hi := map[string]string{"0": "100000"}[p] // 100000 more, as a reader asks
+					check(when, "page", p, cmp.Or(hi, "200000"), "3:3:", "100000:100000:", all, filter, limit)
+					check(when, "catch_up_page", p, cmp.Or(hi, "200000"), "3:3:", "0", "3:3:", "0", filter, all, limit)
+				}
+			}
+		}
+		check(when, "max_seq")
+	}
+}
