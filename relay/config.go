@@ -95,3 +95,6 @@ type Filter struct {
 	AggregateTypes []string
 	EventTypes     []string
 }
+
+// probeTime bounds the statements that take no time, and are the first to meet a connection that has gone silent.
+func (cfg *Config) probeTime() time.Duration { return cfg.Lease / 2 }

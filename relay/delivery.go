@@ -72,7 +72,7 @@ func (d *delivery) take(ctx context.Context, it item) error {
 	if it.page == nil {
 		d.open = window.Open{From: it.at}
 		d.dirty = d.dirty || it.at.H != d.stored
-		clear(d.lane.carried) // all that could be read again has been
+		d.lane.carried = nil // all that could be read again has been
 		if was := d.lane.relay.health.update(d.lane.index, func(h *SubscriptionHealth) {
 			if h.State != SinkDown {
 				h.State, h.Error = Delivering, ""
@@ -106,4 +106,12 @@ func (d *delivery) store(ctx context.Context, parked []store.Parking) error {
 	d.storedAt = time.Now()
 	clear(d.lane.sent)
 	return nil
+}
+
+// unstored forgets which rows hold what is settled. A store that failed may have happened even so, and have removed them.
+func (d *delivery) unstored() {
+	d.open.From.Stored = -1
+	if d.open.Window != nil {
+		d.open.Window.To.Stored = -1
+	}
 }

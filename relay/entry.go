@@ -188,11 +188,16 @@ func (l *lane) tellParked(entries []*entry) {
 
 // remember notes that the sink has confirmed the event, until that is stored.
 func (l *lane) remember(e *entry) {
-	if e.row > 0 {
-		l.retried[e.eventKey()] = true
+	k := e.eventKey()
+	if e.row == 0 {
+		l.sent[k] = true
 		return
 	}
-	l.sent[e.eventKey()] = true
+	l.retried[k] = true
+	if l.carried != nil {
+		// The fault may have struck when it was parked: then the row is there, and the stored position has not moved past it.
+		l.carried[k] = true
+	}
 }
 
 // already says whether the sink has confirmed the event before a fault.

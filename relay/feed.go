@@ -7,6 +7,37 @@ import (
 	"github.com/commitrelay/outbox/internal/window"
 )
 
+// bounded bounds the statements of a reader: a connection that has gone silent is given up. The probe is the first to meet
+// one after a quiet time, and takes no time else.
+type bounded struct {
+	window.Source
+	probe time.Duration
+}
+
+func (b bounded) Position(ctx context.Context) (window.Reading, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.probe)
+	defer cancel()
+	return b.Source.Position(ctx)
+}
+
+func (b bounded) Page(ctx context.Context, w *window.Window, p, hi int64) (events []window.Event, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	return b.Source.Page(ctx, w, p, hi)
+}
+
+func (b bounded) NextSeq(ctx context.Context, p int64) (int64, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	return b.Source.NextSeq(ctx, p)
+}
+
+func (b bounded) Writers(ctx context.Context) (map[uint32]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	return b.Source.Writers(ctx)
+}
+
 // item is what the reader hands to the publisher: a page, or where it stands with nothing to read.
 type item struct {
 	page *window.Page

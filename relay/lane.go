@@ -37,7 +37,7 @@ type lane struct {
 	// What the sink has confirmed since the position was stored last, by event. After a fault the stored position
 	// counts, and these are read again but not sent again.
 	sent    map[eventKey]bool // since the last store
-	carried map[eventKey]bool // from before the fault
+	carried map[eventKey]bool // from before the fault; nil once all from there has been read again
 	retried map[eventKey]bool // parked events whose rows are not gone yet
 
 	down   map[string]int // topics that are unavailable, with the number of refusals in a row
@@ -53,7 +53,7 @@ type eventKey struct {
 func (l *lane) run(ctx, hard context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
-		held, _, err := l.own(ctx, hard, false)
+		held, n, err := l.own(ctx, hard, false)
 		pause := time.Duration(0)
 		switch {
 		case err == nil && !held:
@@ -75,8 +75,8 @@ func (l *lane) run(ctx, hard context.Context) {
 				l.relay.databaseDown(ctx, err)
 				l.state(DatabaseOut, err)
 			}
-			if time.Since(began) > databaseMaxBackoff {
-				failures = 0
+			if n > 0 || time.Since(began) > databaseMaxBackoff {
+				failures = 0 // it went well for a while
 			}
 			failures++
 			pause = backoff(databaseBackoff, databaseMaxBackoff, failures)
@@ -111,7 +111,7 @@ func (l *lane) own(ctx, hard context.Context, once bool) (held bool, n int, err 
 }
 
 func (l *lane) acquire(ctx context.Context, me *store.Lane) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.Lease/2)
+	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.probeTime())
 	defer cancel()
 	return l.store.Acquire(ctx, me, l.relay.cfg.Lease)
 }
@@ -145,6 +145,7 @@ func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err er
 
 	if err != nil {
 		l.carry()
+		d.unstored()
 	}
 	// What is settled is stored even so, if the lane still is ours to write to: the epoch decides.
 	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
@@ -196,7 +197,7 @@ func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
 		return nil, err
 	}
 	src := l.store.NewReader(l.sub.Filter.AggregateTypes, l.sub.Filter.EventTypes, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
-	return window.NewReader(src, open, reading), nil
+	return window.NewReader(bounded{src, l.relay.cfg.probeTime()}, open, reading), nil
 }
 
 // void says why what is stored does not continue at r, or "".

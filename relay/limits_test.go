@@ -279,9 +279,7 @@ func TestHotKey(t *testing.T) {
 	cfg.Subscriptions[0].MaxAttempts = 1000
 	r, _ := start(t, pool, cfg)
 	sink.waitFor(t, 100)
-	if got, want := parkedRows(t, pool), fmt.Sprintf("parked %d", hot); got != want {
-		t.Errorf("when the others have arrived: %s, want %s", got, want)
-	}
+	testwait.Until(t, "all of HOT to be parked", func() bool { return parkedRows(t, pool) == fmt.Sprintf("parked %d", hot) })
 	for _, m := range sink.messages() {
 		if m.Event.AggregateID == "HOT" {
 			t.Fatal("an event of HOT has arrived")

@@ -84,17 +84,15 @@ func (d *delivery) countParked() {
 	d.lane.relay.health.update(d.lane.index, func(h *SubscriptionHealth) { h.Parked = n })
 }
 
-// retry sends parked events that are due, one call of the sink at most, and returns when to look again.
+// retry sends parked events that are due, two calls of the sink at most, and returns when to look again.
 func (d *delivery) retry() (next time.Duration, err error) {
-	ctx, cancel := d.statement()
-	defer cancel()
 	if len(d.parked) > 0 && time.Since(d.parkedAt) > parkedLook {
 		if err := d.loadParked(); err != nil {
 			return 0, err
 		}
 	}
 	limit := d.lane.relay.cfg.BatchEvents
-	due, err := d.lane.store.DueKeys(ctx, d.tenure.lane, limit)
+	due, err := d.dueKeys(limit)
 	if err != nil {
 		return 0, err
 	}
@@ -112,21 +110,32 @@ func (d *delivery) retry() (next time.Duration, err error) {
 			first = append(first, k.Key)
 		}
 	}
-	keys, perKey := first, 1
+	if len(first) > 0 {
+		next = 0
+		if err := d.retryKeys(first, 1); err != nil {
+			return 0, err
+		}
+	}
 	if len(flowing) > 0 {
-		keys, perKey = flowing, max(1, limit/len(flowing))
+		next = 0
+		if err := d.retryKeys(flowing, max(1, limit/len(flowing))); err != nil {
+			return 0, err
+		}
 	}
-	if len(keys) == 0 {
-		return next, nil
-	}
-	if err := d.retryKeys(ctx, keys, perKey); err != nil {
-		return 0, err
-	}
-	return 0, nil
+	return next, nil
+}
+
+// dueKeys is a probe: done every now and then, it must not be what waits for a connection that has gone silent.
+func (d *delivery) dueKeys(limit int) ([]store.DueKey, error) {
+	ctx, cancel := context.WithTimeout(d.tenure.ctx, d.lane.relay.cfg.probeTime())
+	defer cancel()
+	return d.lane.store.DueKeys(ctx, d.tenure.lane, limit)
 }
 
 // retryKeys sends the first events of keys once more and settles them.
-func (d *delivery) retryKeys(ctx context.Context, keys []store.Key, perKey int) error {
+func (d *delivery) retryKeys(keys []store.Key, perKey int) error {
+	ctx, cancel := d.statement()
+	defer cancel()
 	claimed, err := d.lane.store.ClaimParked(ctx, d.tenure.lane, keys, perKey, d.lane.relay.cfg.BatchBytes)
 	if err != nil {
 		return err
@@ -204,7 +213,9 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 	if err := d.lane.store.SettleParked(ctx, d.tenure.lane, gone, back, wake); err != nil {
 		return err
 	}
-	clear(d.lane.retried)
+	for _, e := range entries {
+		delete(d.lane.retried, e.eventKey())
+	}
 	for k := range touched {
 		if p := d.parked[k]; p.waiting <= 0 && !p.dead {
 			delete(d.parked, k)

@@ -165,7 +165,7 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 		}
 		lanes = append(lanes, &lane{
 			relay: r, index: i, sub: sub, topic: topic, store: st, log: log,
-			sent: map[eventKey]bool{}, carried: map[eventKey]bool{}, retried: map[eventKey]bool{}, down: map[string]int{},
+			sent: map[eventKey]bool{}, retried: map[eventKey]bool{}, down: map[string]int{},
 		})
 	}
 	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)

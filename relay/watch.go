@@ -7,6 +7,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
 )
 
 // watch keeps a relay's health. It is safe for concurrent use.
@@ -154,6 +156,7 @@ func (l *lane) topicsUp(batch []Message) {
 type database struct {
 	mu    sync.Mutex
 	since time.Time // zero: it answers
+	fault string    // the last one that needs a person
 }
 
 func (r *Relay) databaseDown(ctx context.Context, err error) {
@@ -162,6 +165,13 @@ func (r *Relay) databaseDown(ctx context.Context, err error) {
 	}
 	r.db.mu.Lock()
 	defer r.db.mu.Unlock()
+	if !store.Transient(err) { // it does answer
+		if r.db.fault != err.Error() {
+			r.db.fault = err.Error()
+			r.log.Error("leases cannot be renewed, trying again", "error", err)
+		}
+		return
+	}
 	if r.db.since.IsZero() {
 		r.db.since = time.Now()
 		r.log.Warn("PostgreSQL does not answer, trying again", "error", err)
@@ -171,6 +181,7 @@ func (r *Relay) databaseDown(ctx context.Context, err error) {
 func (r *Relay) databaseUp() {
 	r.db.mu.Lock()
 	defer r.db.mu.Unlock()
+	r.db.fault = ""
 	if !r.db.since.IsZero() {
 		r.log.Info("PostgreSQL answers again", "after", time.Since(r.db.since).Round(time.Millisecond))
 		r.db.since = time.Time{}

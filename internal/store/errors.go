@@ -33,3 +33,9 @@ func Transient(err error) bool {
 	}
 	return !errors.Is(err, context.Canceled)
 }
+
+// serialization says whether a statement failed because it met another's, under a strict isolation.
+func serialization(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "40001"
+}

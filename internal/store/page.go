@@ -79,15 +79,39 @@ func (r *Reader) Page(ctx context.Context, w *window.Window, p, hi int64) (event
 	asked := r.rows
 	params = append(params, []byte(r.types), []byte(r.events), num(int64(asked)))
 
+	err = repeat(ctx, r.pool, name, func() error {
+		events, more, err = r.read(ctx, name, params, asked)
+		return err
+	})
+	return events, more || err == nil && len(events) == asked, err
+}
+
+// read runs the page's statement. more says that it was broken off.
+func (r *Reader) read(ctx context.Context, name string, params [][]byte, asked int) (events []window.Event, more bool, err error) {
 	conn, err := r.pool.Acquire(ctx)
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", name, err)
+		return nil, false, err
 	}
 	defer conn.Release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rr := conn.Conn().PgConn().ExecParams(ctx, r.sql[name], params, nil, nil, []int16{1})
-	a := arena{names: r.names}
+	// One transaction, and one way there and back.
+	pipeline := conn.Conn().PgConn().StartPipeline(ctx)
+	defer pipeline.Close()
+	pipeline.SendQueryParams(r.sql["in_order"], nil, nil, nil, nil)
+	pipeline.SendQueryParams(r.sql[name], params, nil, nil, []int16{1})
+	if err := pipeline.Sync(); err != nil {
+		return nil, false, err
+	}
+	var rr *pgconn.ResultReader
+	for range 2 {
+		results, err := pipeline.GetResults()
+		if err != nil {
+			return nil, false, err
+		}
+		rr = results.(*pgconn.ResultReader)
+	}
+	a := arena{names: r.names, buf: []byte{}} // not nil: an empty payload is not NULL
 	for rr.NextRow() {
 		a.add(rr.Values())
 		if a.size() >= r.maxBytes {
@@ -99,16 +123,14 @@ func (r *Reader) Page(ctx context.Context, w *window.Window, p, hi int64) (event
 		}
 	}
 	fields := rr.FieldDescriptions()
-	_, err = rr.Close()
-	if err != nil && !more {
-		return nil, false, fmt.Errorf("%s: %w", name, err)
+	if _, err := rr.Close(); err != nil && !more {
+		return nil, false, err
 	}
-	events, err = a.events(fields)
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", name, err)
+	if events, err = a.events(fields); err != nil {
+		return nil, false, err
 	}
 	r.adapt(len(events), a.size(), more)
-	return events, more || len(events) == asked, nil
+	return events, more, nil
 }
 
 // adapt chooses how many rows to ask for next: as many as fit, growing by no more than twice.

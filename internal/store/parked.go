@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -66,11 +65,8 @@ type ParkedKey struct {
 
 // ParkedKeys returns the keys whose events must wait. With deadBlocks a dead event blocks its key.
 func (s *Store) ParkedKeys(ctx context.Context, l Lane, deadBlocks bool) ([]ParkedKey, error) {
-	rows, err := s.query(ctx, s.pool, "parked_keys", l.Subscription, l.Lane, deadBlocks)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k ParkedKey, err error) {
+	args := []any{l.Subscription, l.Lane, deadBlocks}
+	return collect(ctx, s, s.pool, "parked_keys", args, func(row pgx.CollectableRow) (k ParkedKey, err error) {
 		err = row.Scan(&k.AggregateType, &k.AggregateID, &k.Waiting, &k.Dead)
 		return k, err
 	})
@@ -84,11 +80,8 @@ type DueKey struct {
 
 // DueKeys returns up to limit keys in the order in which they become due.
 func (s *Store) DueKeys(ctx context.Context, l Lane, limit int) ([]DueKey, error) {
-	rows, err := s.query(ctx, s.pool, "parked_due", l.Subscription, l.Lane, limit)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k DueKey, err error) {
+	args := []any{l.Subscription, l.Lane, limit}
+	return collect(ctx, s, s.pool, "parked_due", args, func(row pgx.CollectableRow) (k DueKey, err error) {
 		var in float64
 		err = row.Scan(&k.AggregateType, &k.AggregateID, &in)
 		k.In = time.Duration(min(in, 3600) * float64(time.Second))
@@ -108,17 +101,14 @@ type ParkedEvent struct {
 // key, and none that begins after maxBytes of payload.
 func (s *Store) ClaimParked(ctx context.Context, l Lane, keys []Key, perKey, maxBytes int) ([]ParkedEvent, error) {
 	types, ids := split(keys)
-	rows, err := s.query(ctx, s.pool, "parked_claim", l.Subscription, l.Lane, l.Epoch, types, ids, perKey, maxBytes)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ParkedEvent, err error) {
+	args := []any{l.Subscription, l.Lane, l.Epoch, types, ids, perKey, maxBytes}
+	return collect(ctx, s, s.pool, "parked_claim", args, func(row pgx.CollectableRow) (e ParkedEvent, err error) {
 		var headers []byte
 		var created pgtype.Timestamptz
 		err = row.Scan(&e.RowID, &e.Attempts, &e.Topic, &e.Seq, (*[16]byte)(&e.ID), &e.AggregateType, &e.AggregateID, &e.Type,
 			&e.Payload, &headers, &created)
 		if err != nil {
-			return e, fmt.Errorf("parked_claim: %w", err)
+			return e, err
 		}
 		switch created.InfinityModifier {
 		case pgtype.Infinity:

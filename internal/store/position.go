@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/commitrelay/outbox/internal/window"
 )
 
@@ -86,20 +88,15 @@ func (s *Store) readRun(ctx context.Context, db querier) error {
 
 // Writers returns which of the given running transactions hold a writer's lock on the events table.
 func (s *Store) Writers(ctx context.Context) (map[uint32]bool, error) {
-	rows, err := s.query(ctx, s.pool, "writers")
+	ids, err := collect(ctx, s, s.pool, "writers", nil, pgx.RowTo[int64])
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
 	writers := map[uint32]bool{}
-	for rows.Next() {
-		var x int64
-		if err := rows.Scan(&x); err != nil {
-			return nil, err
-		}
+	for _, x := range ids {
 		writers[uint32(x)] = true
 	}
-	return writers, rows.Err()
+	return writers, nil
 }
 
 func xidText(x uint64) string { return strconv.FormatUint(x, 10) }

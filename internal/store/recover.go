@@ -88,9 +88,5 @@ func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
 }
 
 func (s *Store) lockHolders(ctx context.Context, db querier) ([]string, error) {
-	rows, err := s.query(ctx, db, "lock_holders")
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	return collect(ctx, s, db, "lock_holders", nil, pgx.RowTo[string])
 }

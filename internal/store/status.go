@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -54,7 +53,7 @@ type LaneStatus struct {
 func (s *Store) ReadStatus(ctx context.Context) (Status, error) {
 	var st Status
 	var err error
-	st.Relays, err = collect(ctx, s, "status_relays", func(row pgx.CollectableRow) (r RelayStatus, err error) {
+	st.Relays, err = collect(ctx, s, s.pool, "status_relays", nil, func(row pgx.CollectableRow) (r RelayStatus, err error) {
 		var health string
 		err = row.Scan(&r.ID, &r.Host, &r.PID, &r.Version, &r.Subscriptions, &r.Up, &r.HeartbeatAge, &r.Alive, &health)
 		r.Health = json.RawMessage(health)
@@ -63,7 +62,7 @@ func (s *Store) ReadStatus(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st.Subscriptions, err = collect(ctx, s, "status_subscriptions", func(row pgx.CollectableRow) (u SubscriptionStatus, err error) {
+	st.Subscriptions, err = collect(ctx, s, s.pool, "status_subscriptions", nil, func(row pgx.CollectableRow) (u SubscriptionStatus, err error) {
 		return u, row.Scan(&u.Name, &u.Sink, &u.Topic, &u.OnDead, &u.AggregateTypes, &u.EventTypes)
 	})
 	if err != nil {
@@ -78,13 +77,13 @@ type laneRow struct {
 }
 
 func (s *Store) readLanes(ctx context.Context, subs []SubscriptionStatus) error {
-	lanes, err := collect(ctx, s, "status_lanes", func(row pgx.CollectableRow) (l laneRow, err error) {
+	lanes, err := collect(ctx, s, s.pool, "status_lanes", nil, func(row pgx.CollectableRow) (l laneRow, err error) {
 		return l, row.Scan(&l.subscription, &l.Lane, &l.Owner, &l.Epoch, &l.Lease, &l.Window, &l.Position, &l.Stored)
 	})
 	if err != nil {
 		return err
 	}
-	parked, err := collect(ctx, s, "status_parked", func(row pgx.CollectableRow) (l laneRow, err error) {
+	parked, err := collect(ctx, s, s.pool, "status_parked", nil, func(row pgx.CollectableRow) (l laneRow, err error) {
 		return l, row.Scan(&l.subscription, &l.Lane, &l.Parked, &l.Dead)
 	})
 	if err != nil {
@@ -108,17 +107,4 @@ func (s *Store) readLanes(ctx context.Context, subs []SubscriptionStatus) error 
 		}
 	}
 	return nil
-}
-
-// collect runs a statement and reads its rows.
-func collect[T any](ctx context.Context, s *Store, name string, row func(pgx.CollectableRow) (T, error)) ([]T, error) {
-	rows, err := s.query(ctx, s.pool, name)
-	if err != nil {
-		return nil, err
-	}
-	all, err := pgx.CollectRows(rows, row)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return all, nil
 }

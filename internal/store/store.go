@@ -85,33 +85,59 @@ func Open(ctx context.Context, pool *pgxpool.Pool, events ident.Table, schema st
 // Events is the events table by its full name.
 func (s *Store) Events() ident.Table { return s.events }
 
-// query names the statement in errors.
-func (s *Store) query(ctx context.Context, db querier, name string, args ...any) (pgx.Rows, error) {
-	rows, err := db.Query(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return rows, nil
+// collect runs a statement and reads its rows.
+func collect[T any](ctx context.Context, s *Store, db querier, name string, args []any, fn pgx.RowToFunc[T]) (all []T, err error) {
+	err = repeat(ctx, db, name, func() error {
+		rows, err := db.Query(ctx, s.sql[name], plain(args)...)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, fn)
+		return err
+	})
+	return all, err
 }
 
-func (s *Store) exec(ctx context.Context, db querier, name string, args ...any) (pgconn.CommandTag, error) {
-	tag, err := db.Exec(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		return tag, fmt.Errorf("%s: %w", name, err)
-	}
-	return tag, nil
+func (s *Store) exec(ctx context.Context, db querier, name string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = repeat(ctx, db, name, func() error {
+		tag, err = db.Exec(ctx, s.sql[name], plain(args)...)
+		return err
+	})
+	return tag, err
 }
 
 // row scans the one row of a statement; found is false if there is none.
 func (s *Store) row(ctx context.Context, db querier, name string, args []any, dest ...any) (found bool, err error) {
-	err = db.QueryRow(ctx, s.sql[name], append([]any{pgx.QueryExecModeExec}, args...)...).Scan(dest...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+	err = repeat(ctx, db, name, func() error {
+		err := db.QueryRow(ctx, s.sql[name], plain(args)...).Scan(dest...)
+		found = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
+// plain asks for a way of sending a statement that leaves nothing behind on the connection.
+func plain(args []any) []any { return append([]any{pgx.QueryExecModeExec}, args...) }
+
+// repeats bounds how often a statement is repeated that meets others'.
+const repeats = 20
+
+// repeat runs a statement and names it in its error. Where the role's default is an isolation stricter than READ COMMITTED,
+// a statement that meets another's fails; outside a transaction it has done nothing then, and is repeated.
+func repeat(ctx context.Context, db querier, name string, run func() error) error {
+	_, inTx := db.(pgx.Tx)
+	for n := 1; ; n++ {
+		err := run()
+		if err == nil {
+			return nil
+		}
+		if inTx || n == repeats || ctx.Err() != nil || !serialization(err) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, err)
-	}
-	return true, nil
 }
 
 // querier is a pool or a transaction.
