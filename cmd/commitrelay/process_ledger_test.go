@@ -1,0 +1,289 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/commitrelay/outbox/internal/testwait"
+	"github.com/commitrelay/outbox/internal/wire"
+)
+
+// load writes events until stop is called, which returns how many transactions failed. Each writer has
+// keys of its own and numbers the events of each; so their order is that of the commits. One
+// transaction in ten is rolled back.
+func (s *site) load(pause time.Duration) (stop func() (failed int)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	failures := 0
+	for w := range 2 {
+		wg.Go(func() {
+			n := s.writer(ctx, w, pause)
+			mu.Lock()
+			defer mu.Unlock()
+			failures += n
+		})
+	}
+	stop = func() int { cancel(); wg.Wait(); return failures }
+	s.t.Cleanup(func() { stop() })
+	return stop
+}
+
+const keysPerWriter, eventsPerTransaction = 20, 5
+
+func (s *site) writer(ctx context.Context, w int, pause time.Duration) (failed int) {
+	next := map[string]int{}
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return failed
+		case <-tick.C:
+		}
+		if next == nil {
+			if next = s.numbers(w); next == nil {
+				continue // the database does not answer yet
+			}
+		}
+		keys, numbers := []string{}, []int{}
+		for _, k := range rand.Perm(keysPerWriter)[:eventsPerTransaction] {
+			key := fmt.Sprintf("%d/%d", w, k)
+			keys, numbers = append(keys, key), append(numbers, next[key])
+		}
+		// Not bound to ctx: a transaction that has begun is ended one way or the other.
+		committed, err := s.write(context.WithoutCancel(ctx), keys, numbers, rand.IntN(10) == 0)
+		switch {
+		case err != nil:
+			failed++
+			next = nil // the commit may have happened
+		case committed:
+			for _, k := range keys {
+				next[k]++
+			}
+		}
+	}
+}
+
+func (s *site) write(ctx context.Context, keys []string, numbers []int, rollback bool) (committed bool, err error) {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // does nothing after a commit
+	_, err = tx.Exec(ctx, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'key', k, 'Numbered', json_build_object('n', n) FROM unnest($1::text[], $2::int[]) AS e (k, n)`, keys, numbers)
+	if err != nil || rollback {
+		return false, err
+	}
+	return true, tx.Commit(ctx)
+}
+
+// numbers are those that a writer's keys have come to, by what is committed.
+func (s *site) numbers(w int) map[string]int {
+	rows, err := s.pool.Query(context.Background(), `SELECT aggregate_id, count(*) FROM outbox_events
+		WHERE aggregate_id LIKE $1 GROUP BY aggregate_id`, fmt.Sprintf("%d/%%", w))
+	if err != nil {
+		return nil
+	}
+	next := map[string]int{}
+	var key string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { next[key] = n; return nil }); err != nil {
+		return nil
+	}
+	return next
+}
+
+// arrival is a message in the stream.
+type arrival struct {
+	id, key string
+	n       int
+	seq     uint64    // its place
+	at      time.Time // when the broker stored it
+}
+
+// tape is what the stream holds.
+type tape struct {
+	all  []arrival
+	seen map[string]bool // ids
+}
+
+// read winds on to the stream's end.
+func (tp *tape) read(t *testing.T, br *broker) {
+	t.Helper()
+	last := br.messages(t)
+	if tp.seen == nil {
+		tp.seen = map[string]bool{}
+	}
+	if uint64(len(tp.all)) == last {
+		return
+	}
+	c, err := br.stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(len(tp.all)) + 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := c.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	for uint64(len(tp.all)) < last {
+		m, err := messages.Next(jetstream.NextMaxWait(testwait.Limit))
+		if err != nil {
+			t.Fatalf("read message %d of %d in the stream: %v", len(tp.all)+1, last, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body struct{ N int }
+		if err := json.Unmarshal(m.Data(), &body); err != nil {
+			t.Fatalf("payload %q: %v", m.Data(), err)
+		}
+		a := arrival{
+			id: m.Headers().Get(nats.MsgIdHdr), key: m.Headers().Get(wire.AggregateID), n: body.N,
+			seq: meta.Sequence.Stream, at: meta.Timestamp,
+		}
+		tp.all = append(tp.all, a)
+		tp.seen[a.id] = true
+	}
+}
+
+// drain waits until as many different events have arrived as the table holds.
+func (s *site) drain(tp *tape) {
+	s.t.Helper()
+	want := s.number("SELECT count(*) FROM outbox_events")
+	for tp.read(s.t, s.broker); len(tp.seen) < want; tp.read(s.t, s.broker) {
+		s.broker.awaitMessages(s.t, uint64(len(tp.all))+1)
+	}
+}
+
+// incident is something sudden that has befallen the owner of the lane.
+type incident struct {
+	at      time.Time
+	last    uint64          // message in the stream
+	settled map[string]bool // ids of the events that were stored as delivered
+}
+
+// befall does something to the owner, whose epoch must not end within a few milliseconds, and notes
+// what was settled then.
+func (s *site) befall(what func()) incident {
+	s.t.Helper()
+	epoch := s.number("SELECT epoch FROM commitrelay.lanes")
+	in := incident{at: time.Now(), settled: map[string]bool{}}
+	what()
+	rows, err := s.pool.Query(s.t.Context(), `SELECT id::text, (SELECT epoch FROM commitrelay.lanes)
+		FROM commitrelay.events WHERE status = 'PUBLISHED'`)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var id string
+	var now int
+	if _, err := pgx.ForEachRow(rows, []any{&id, &now}, func() error { in.settled[id] = true; return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+	if now != epoch {
+		s.t.Fatalf("the lane had a new owner (epoch %d after %d) before what was settled had been read", now, epoch)
+	}
+	in.last = s.broker.messages(s.t)
+	return in
+}
+
+// verify compares the table with the stream: nothing lost, nothing invented, first arrivals of each key
+// in order. It returns the arrivals of events that had arrived before.
+func (s *site) verify(tp *tape) (repeated []arrival) {
+	s.t.Helper()
+	tp.read(s.t, s.broker)
+	rows, err := s.pool.Query(s.t.Context(), "SELECT id::text, aggregate_id, (payload ->> 'n')::int FROM outbox_events")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	committed := map[string]arrival{}
+	var a arrival
+	if _, err := pgx.ForEachRow(rows, []any{&a.id, &a.key, &a.n}, func() error { committed[a.id] = a; return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+	var lost, invented, inversions []arrival
+	arrived := map[string]bool{}
+	newest := map[string]int{}
+	for _, a := range tp.all {
+		want, ok := committed[a.id]
+		switch {
+		case !ok || want.key != a.key || want.n != a.n:
+			invented = append(invented, a)
+			continue
+		case arrived[a.id]:
+			repeated = append(repeated, a)
+			continue
+		case a.n != newest[a.key]:
+			inversions = append(inversions, a)
+		}
+		arrived[a.id] = true
+		newest[a.key] = max(newest[a.key], a.n+1)
+	}
+	for id, a := range committed {
+		if !arrived[id] {
+			lost = append(lost, a)
+		}
+	}
+	s.t.Logf("%d committed, %d arrived, %d repeated", len(committed), len(arrived), len(repeated))
+	for what, list := range map[string][]arrival{"lost": lost, "invented": invented, "out of order": inversions} {
+		if len(list) > 0 {
+			s.t.Errorf("%d events %s, among them %+v", len(list), what, list[:min(5, len(list))])
+		}
+	}
+	return repeated
+}
+
+// verifyRepeated makes sure that after each incident only what had not been settled was repeated. An
+// event that the relay in trouble had not sent may be repeated, too, if that relay lives on: no more
+// of them than it had in its hands, a batch.
+func (s *site) verifyRepeated(tp *tape, repeated []arrival, batch int, incidents ...incident) {
+	s.t.Helper()
+	first := map[string]uint64{}
+	for _, a := range tp.all {
+		if first[a.id] == 0 {
+			first[a.id] = a.seq
+		}
+	}
+	for i, in := range incidents {
+		end := uint64(1<<64 - 1)
+		if i+1 < len(incidents) {
+			end = incidents[i+1].last
+		}
+		var again, late int
+		for _, a := range repeated {
+			switch {
+			case a.seq <= in.last || a.seq > end:
+				continue
+			case in.settled[a.id]:
+				s.t.Errorf("event %s of key %s was stored as delivered, and sent again", a.id, a.key)
+			case first[a.id] > in.last:
+				late++
+			}
+			again++
+		}
+		s.t.Logf("incident %d: %d events sent again, %d of them first sent after it", i+1, again, late)
+		if late > batch {
+			s.t.Errorf("%d events that came after the incident were sent twice, more than a batch of %d", late, batch)
+		}
+	}
+	if i := slices.IndexFunc(repeated, func(a arrival) bool { return a.seq <= incidents[0].last }); i >= 0 {
+		s.t.Errorf("event %s was sent again before anything had happened", repeated[i].id)
+	}
+}
