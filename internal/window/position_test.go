@@ -66,6 +66,17 @@ func TestAdvanceLow(t *testing.T) {
 	}
 }
 
+// A raised bound says nothing of the transactions after it.
+func TestAdvanceLooksBeyondARaisedOne(t *testing.T) {
+	p := &Position{
+		Snapshot: snapshot(t, "20:20:"), H: 300, Next: 23,
+		Bounds: Bounds{Pairs: []Pair{{14, 100}, {21, 200}, {23, 300}}, Raised: []Raised{{20, 280}}},
+	}
+	if _, low := p.Advance(Reading{Snapshot: snapshot(t, "21:25:21"), H: 400, Next: 30}); low != 200 {
+		t.Errorf("low is %d, want 200, the bound of 22", low)
+	}
+}
+
 func TestAdvanceForgetsWhatNobodyNeeds(t *testing.T) {
 	p := &Position{
 		Snapshot: snapshot(t, "12:20:12,15"), H: 300, Next: 23,

@@ -20,7 +20,7 @@ func TestLastValueRunsAhead(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	exec("CREATE SEQUENCE ahead")
+	exec("DROP FUNCTION IF EXISTS times_ahead; DROP SEQUENCE IF EXISTS ahead; CREATE SEQUENCE ahead")
 	exec(`CREATE FUNCTION times_ahead(reads int, OUT last_value_ahead bigint, OUT function_ahead bigint) LANGUAGE plpgsql AS $$
 		DECLARE a bigint; b bigint; c bigint;
 		BEGIN
