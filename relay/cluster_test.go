@@ -128,18 +128,22 @@ type inserter interface {
 // insertMany writes n events of a key in one statement.
 func insertMany(t testing.TB, db inserter, key string, n int) []row {
 	t.Helper()
-	rows, err := db.Query(t.Context(), insertRows, pgx.QueryExecModeExec, key, n)
+	rows, err := tryInsert(t.Context(), db, key, n)
 	if err != nil {
 		t.Fatalf("insert: %v", err)
 	}
-	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (w row, err error) {
+	return rows
+}
+
+func tryInsert(ctx context.Context, db inserter, key string, n int) ([]row, error) {
+	rows, err := db.Query(ctx, insertRows, pgx.QueryExecModeExec, key, n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (w row, err error) {
 		w.key = key
 		return w, r.Scan((*[16]byte)(&w.id), &w.seq, &w.xid)
 	})
-	if err != nil {
-		t.Fatalf("insert: %v", err)
-	}
-	return list
 }
 
 // ledger holds what has been committed, in commit order.

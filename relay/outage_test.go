@@ -1,13 +1,10 @@
 package relay_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -401,30 +398,13 @@ func TestTerminatedSessions(t *testing.T) {
 	cfg.BatchEvents = 7
 	cfg.Subscriptions[0].Backoff = time.Millisecond
 	start(t, role, cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			if len(book.rows()) > len(sink.messages())+200 {
-				runtime.Gosched() // the relay is behind
-				continue
-			}
-			tx := begin(t, admin)
-			rows := insertMany(t, tx, fmt.Sprint(len(book.rows())%5), 3)
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Error(err)
-				return
-			}
-			book.add(rows...)
-		}
-	})
+	end := writing(t, admin, book, sink)
 	for range 8 {
 		n := len(sink.messages())
 		testwait.Until(t, "more to arrive", func() bool { return len(sink.messages()) >= n+20 })
 		mustExec(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'relay'`)
 	}
-	cancel()
-	wg.Wait()
+	end()
 	book.wait(t, sink)
 	testwait.Until(t, "nothing to be parked", func() bool { return parkedRows(t, admin) == "none" })
 	book.checkOnce(t, sink, admin)

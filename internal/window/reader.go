@@ -127,7 +127,7 @@ func (r *Reader) read(ctx context.Context) (Reading, error) {
 		return reading, err
 	}
 	if reading.Run != r.run {
-		return reading, fmt.Errorf("%w: from %+v to %+v", ErrRunChanged, r.run, reading.Run)
+		return reading, fmt.Errorf("%w: %s", ErrRunChanged, r.run.change(reading.Run))
 	}
 	// The end of an open window is newer than its beginning, which may even belong to another run: before a break.
 	known := r.cur

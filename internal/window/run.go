@@ -15,6 +15,22 @@ type Run struct {
 	Filenode int64  `json:"filenode"` // of the sequence: RESTART IDENTITY changes it
 }
 
+// change says in words what has changed from r to is, which differs from it.
+func (r Run) change(is Run) string {
+	switch {
+	case r.System != is.System:
+		return "another database cluster"
+	case r.Database != is.Database:
+		return "another database"
+	case r.Sequence != is.Sequence || r.Filenode != is.Filenode:
+		return "the sequence was restarted or made anew"
+	case r.ID != is.ID:
+		return "the server has recovered from a crash, or is a copy"
+	default:
+		return "the server was restarted"
+	}
+}
+
 // Void says why a stored position does not continue at reading r, in words for the log, or "" if it does.
 func (p *Position) Void(r Reading) string {
 	was, is := p.Run, r.Run
