@@ -311,7 +311,7 @@ func TestReaderStopsWhenTheRunChanges(t *testing.T) {
 		regression bool
 		says       string
 	}{
-		"another run":             {next: Reading{Snapshot: snapshot(t, "20:20:"), H: 60, Next: 20, Run: restarted}, says: "later"},
+		"another run":             {next: Reading{Snapshot: snapshot(t, "20:20:"), H: 60, Next: 20, Run: restarted}, says: "the server was restarted"},
 		"the sequence went back":  {next: Reading{Snapshot: snapshot(t, "20:20:"), H: 49, Next: 20, Run: run}, regression: true, says: "from 50 to 49"},
 		"the next id went back":   {next: Reading{Snapshot: snapshot(t, "10:10:"), H: 60, Next: 11, Run: run}, regression: true, says: "from 12 to 11"},
 		"during a look at a page": {next: Reading{Snapshot: snapshot(t, "20:20:"), H: 49, Next: 20, Run: run}, regression: true, says: "from 50 to 49"},
