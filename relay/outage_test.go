@@ -71,9 +71,12 @@ func TestPostgreSQLStops(t *testing.T) {
 	}
 	const attempts = 5
 	stopped := time.Now()
+	var before []int
+	for _, p := range proxies {
+		before = append(before, p.Accepted())
+	}
 	for i, p := range proxies {
-		before := p.Accepted()
-		testwait.Until(t, "several attempts to connect", func() bool { return p.Accepted() >= before+attempts })
+		testwait.Until(t, "several attempts to connect", func() bool { return p.Accepted() >= before[i]+attempts })
 		if h := relays[i].Health(); h.Ready || h.Subscriptions[0].State != relay.DatabaseOut {
 			t.Errorf("health is %+v while PostgreSQL is away", h)
 		}
