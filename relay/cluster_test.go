@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,9 +66,6 @@ func tool(t testing.TB, c *pgtemp.Cluster, name string, args ...string) string {
 	t.Helper()
 	out, err := c.Command(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
-		if exit, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Command does not wrap
-			err = exit
-		}
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
 	return string(out)
