@@ -62,9 +62,11 @@ func (l *lane) run(ctx, hard context.Context) {
 		case err == nil, ctx.Err() != nil:
 		case errors.Is(err, window.ErrRunChanged):
 			l.log.Warn("back to the stored position", "reason", err)
+			failures, pause = again(failures, n)
 		case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
 			l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Fenced++ })
 			l.log.Warn("lane lost", "reason", err)
+			failures, pause = again(failures, n)
 		default:
 			if !store.Transient(err) {
 				// It needs a person, who may mend it while we run.
@@ -87,12 +89,20 @@ func (l *lane) run(ctx, hard context.Context) {
 	}
 }
 
+// again is the pause after a tenure that ended early: none after the first, growing as long as none delivers anything.
+func again(failures, delivered int) (int, time.Duration) {
+	if delivered > 0 || failures == 0 {
+		return 1, 0
+	}
+	return failures + 1, backoff(databaseBackoff, databaseMaxBackoff, failures)
+}
+
 // own takes the lane and delivers from it until ctx ends, the lane is lost, or something fails. held is false if another
 // relay has it. With once it ends when nothing is due.
 func (l *lane) own(ctx, hard context.Context, once bool) (held bool, n int, err error) {
 	me := store.Lane{Subscription: l.sub.Name, Owner: l.relay.info.ID}
 	sent := time.Now()
-	held, err = l.acquire(ctx, &me)
+	held, err = l.acquire(hard, &me) // not ctx: a statement that is broken off may take the lane all the same
 	if err != nil || !held {
 		return held, 0, err
 	}
@@ -121,6 +131,9 @@ func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err er
 	d := &delivery{lane: l, tenure: t, once: once}
 	reader, err := d.begin(ctx)
 	if err != nil {
+		if t.ctx.Err() != nil {
+			err = context.Cause(t.ctx)
+		}
 		return 0, err
 	}
 	l.relay.databaseUp()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,7 +24,7 @@ func (s *Store) Heartbeat(ctx context.Context, r RelayInfo) error {
 	return err
 }
 
-// Goodbye says that the relay has stopped.
+// Goodbye says that the relay has stopped, and gives back the lanes that are still in its name.
 func (s *Store) Goodbye(ctx context.Context, id string) error {
 	_, err := s.exec(ctx, s.pool, "goodbye", id)
 	return err
@@ -36,6 +37,9 @@ type Subscription struct {
 	AggregateTypes, EventTypes []string
 	Sink, Topic, OnDead        string
 }
+
+// ErrLanesDiffer says that a subscription was made with another number of lanes.
+var ErrLanesDiffer = errors.New("the number of lanes cannot change")
 
 // Subscribe makes a subscription and its lanes known, or brings them up to date; changed says that another configuration
 // was stored before. A new subscription begins at the first retained event.
@@ -52,8 +56,8 @@ func (s *Store) Subscribe(ctx context.Context, sub Subscription) (changed bool, 
 		return false, err
 	}
 	if lanes != 0 && lanes != sub.Lanes {
-		return false, fmt.Errorf("subscription %q has %d lanes in the database and %d in the configuration: configure %d",
-			sub.Name, lanes, sub.Lanes, lanes)
+		return false, fmt.Errorf("subscription %q has %d lanes in the database and %d in the configuration: %w: configure %d",
+			sub.Name, lanes, sub.Lanes, ErrLanesDiffer, lanes)
 	}
 	_, err = s.exec(ctx, s.pool, "subscribe_lanes", sub.Name, sub.Lanes)
 	return changed, err
