@@ -11,6 +11,7 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json" are its flags
+	@scripts/services install postgres
 	go run ./cmd/commitrelay demo $(ARGS)
 
 test: ## run all tests with the race detector; starts the servers they need

@@ -117,11 +117,6 @@ func TestViewByPosition(t *testing.T) {
 			to:   &window{snapshot: all, h: 8, floor: 8, catchUp: `{"snapshot": "104:104:", "h": 3, "settled_snapshot": "104:108:104", "settled_p": 7}`},
 			want: []int64{1, 2, 3, 4, 5, 6},
 		},
-		{
-			name: "catching up with a window that was open and ended before", from: window{snapshot: early, h: 3},
-			to:   &window{snapshot: all, h: 8, floor: 8, catchUp: `{"snapshot": "104:104:", "h": 3, "settled_snapshot": "104:108:104", "settled_p": 7, "settled_h": 2}`},
-			want: []int64{1, 2, 3},
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			add := func(w window) int64 {

@@ -18,6 +18,8 @@ type entry struct {
 	fate     fate
 	err      error // why it was refused
 	delay    time.Duration
+
+	behindDead bool // the sink held it back behind one that died
 }
 
 type fate int
@@ -68,8 +70,10 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 		return v, err
 	}
 	began := time.Now()
+	d.lane.calling(began)
 	errs := results(d.lane.sub.Sink.Publish(d.tenure.ctx, msgs), len(msgs))
 	took := time.Since(began)
+	d.lane.calling(time.Time{})
 
 	stopped := map[store.Key]bool{} // keys whose later events must wait
 	died := map[store.Key]bool{}
@@ -88,7 +92,7 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 			e.fate = waiting
 		case o.kind == unknown:
 			if died[e.key] {
-				v.again = true
+				v.again, e.behindDead = true, true
 			} else if v.cause == nil {
 				v.cause = errs[i]
 			}
@@ -108,6 +112,14 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 		d.lane.confirmed(ok, took, v.cause == nil)
 	}
 	return v, nil
+}
+
+// sinkPatience is the least time after which health calls a sink down whose call has not returned.
+const sinkPatience = 30 * time.Second
+
+// calling notes when a call of the sink began, or that none is under way.
+func (l *lane) calling(since time.Time) {
+	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.calling = since })
 }
 
 // refuse notes what the sink said of one event.
@@ -215,9 +227,10 @@ func (l *lane) already(e *entry) bool {
 // settling bounds a write of what became of events. It may outlast the tenure a little: the epoch keeps it from harm (I5),
 // and what the sink has confirmed need not be sent again.
 func (d *delivery) settling() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.tenure.ctx), statementTime)
-	stop := context.AfterFunc(d.tenure.ctx, func() { time.AfterFunc(partingTime, cancel) })
-	return ctx, func() { stop(); cancel() }
+	ctx, cancel := context.WithCancel(context.WithoutCancel(d.tenure.ctx))
+	grace := time.AfterFunc(statementTime, cancel)
+	stop := context.AfterFunc(d.tenure.ctx, func() { grace.Reset(partingTime) })
+	return ctx, func() { stop(); grace.Stop(); cancel() }
 }
 
 // statement bounds one use of the database by the tenure.

@@ -30,8 +30,9 @@ type SubscriptionHealth struct {
 	Since time.Time `json:"since"` // when State began
 	Error string    `json:"error,omitempty"`
 
-	// Topics are the destinations inside the sink that are unavailable, with their last error.
-	Topics map[string]string `json:"topics,omitempty"`
+	// Topics are destinations inside the sink that are unavailable, with their last error: the first 20 of TopicsDown.
+	Topics     map[string]string `json:"topics,omitempty"`
+	TopicsDown int               `json:"topics_down"`
 
 	LastDelivery time.Time `json:"last_delivery,omitzero"` // when the sink last confirmed an event
 	Delivered    int64     `json:"delivered"`              // events confirmed since the relay started
@@ -39,4 +40,6 @@ type SubscriptionHealth struct {
 	Dead         int64     `json:"dead"`                   // events given up since the relay started
 	Duplicates   int64     `json:"duplicates_suppressed"`  // events read again after a fault and not sent again
 	Fenced       int64     `json:"fenced"`                 // times that a lane was lost to another relay
+
+	calling time.Time // since when a call of the sink has not returned; zero: none is under way
 }

@@ -100,6 +100,9 @@ func (r *Relay) heartbeats(ctx context.Context, st *store.Store) {
 	defer tick.Stop()
 	for {
 		r.heartbeat(ctx, st, every)
+		if !wait(ctx, min(every, time.Second)) { // a state that flaps is no reason to write more often
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return

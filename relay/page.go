@@ -119,7 +119,8 @@ func (d *delivery) settlePage(page *window.Page, entries []*entry) error {
 		rows[i] = e.parking()
 	}
 	if err := d.store(ctx, rows); err != nil {
-		d.open = before // it moves past them only together with their rows
+		// It moves past them only together with their rows. Whether they are there now the next owner reads.
+		d.open, d.dirty = before, false
 		return err
 	}
 	for _, e := range parked {

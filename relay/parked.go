@@ -65,6 +65,9 @@ func (d *delivery) drainParked(ctx context.Context) error {
 func (d *delivery) loadParked() error {
 	ctx, cancel := d.statement()
 	defer cancel()
+	if err := d.lane.store.WakeOrphans(ctx, d.tenure.lane, d.lane.sub.OnDead == Block); err != nil {
+		return err
+	}
 	keys, err := d.lane.store.ParkedKeys(ctx, d.tenure.lane, d.lane.sub.OnDead == Block)
 	if err != nil {
 		return err
@@ -161,7 +164,10 @@ func (d *delivery) retryKeys(keys []store.Key, perKey int) error {
 	if v.cause != nil {
 		d.lane.sinkDown(v.cause)
 	}
-	return d.settleRetried(keys, entries)
+	if err := d.settleRetried(keys, entries); err != nil || !d.once {
+		return err
+	}
+	return v.cause
 }
 
 // settleRetried stores what became of events that were sent again. An event whose outcome is not known goes back as it
@@ -191,6 +197,9 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 			s.Delay = &e.delay
 			k.flowing, held[e.key] = false, true
 		case pending:
+			if e.behindDead { // the sink held it back; it is woken at once
+				break
+			}
 			k.flowing = false
 			if !held[e.key] {
 				pause := sinkBackoff * 10

@@ -15,6 +15,7 @@ import (
 	"github.com/commitrelay/outbox"
 	"github.com/commitrelay/outbox/internal/ident"
 	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/migrate"
 )
 
 // ErrLanesHeld is returned by Drain when lanes belong to another live relay.
@@ -31,6 +32,8 @@ type Relay struct {
 	health *watch
 	db     database
 	busy   sync.Mutex // one Run or Drain at a time
+
+	checked bool // the outbox was found fit
 }
 
 // New validates cfg, reporting every fault at once, and returns a Relay. It does not connect. The pool
@@ -40,7 +43,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	r := &Relay{pool: pool, cfg: cfg, log: cfg.Logger, health: newWatch(cfg.Subscriptions)}
+	r := &Relay{pool: pool, cfg: cfg, log: cfg.Logger, health: newWatch(cfg.Subscriptions, max(cfg.Lease, sinkPatience))}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -59,7 +62,7 @@ func (r *Relay) Health() Health { return r.health.health() }
 // what is settled, gives its lanes back and returns nil.
 //
 // PostgreSQL or a sink that does not answer is waited for. Run returns an error only if it cannot begin:
-// the tables are missing, a right is missing, or a subscription in the database contradicts cfg.
+// what migrate.Check finds (tables, rights, sequence, triggers), or a subscription in the database that contradicts cfg.
 // Run and Drain of one Relay wait for each other.
 func (r *Relay) Run(ctx context.Context) error {
 	r.busy.Lock()
@@ -124,7 +127,8 @@ func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
 			r.databaseUp()
 			return lanes, st, nil
 		}
-		if ctx.Err() != nil || !store.Transient(err) {
+		var unfit unfitError
+		if ctx.Err() != nil || errors.As(err, &unfit) || !store.Transient(err) {
 			return nil, nil, fmt.Errorf("relay: %w", err)
 		}
 		r.databaseDown(ctx, err)
@@ -140,6 +144,9 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 	defer cancel()
 	table, err := ident.Parse(r.cfg.Table)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.check(ctx); err != nil {
 		return nil, nil, err
 	}
 	st, err := store.Open(ctx, r.pool, table, r.cfg.Schema)
@@ -171,6 +178,32 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)
 	return lanes, st, nil
 }
+
+// check looks, once, for what would keep the relay from working or let it lose events: rights, the sequence, triggers.
+func (r *Relay) check(ctx context.Context) error {
+	if r.checked {
+		return nil
+	}
+	findings, err := migrate.Check(ctx, r.pool, migrate.Options{Table: r.cfg.Table, Schema: r.cfg.Schema})
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Severity == migrate.Warning {
+			r.log.Warn(f.Problem, "fix", f.Fix)
+		}
+	}
+	if err := findings.Err(); err != nil {
+		return unfitError{err}
+	}
+	r.checked = true
+	return nil
+}
+
+// unfitError says that the outbox is not fit for relays until a person mends it.
+type unfitError struct{ error }
+
+func (e unfitError) Unwrap() error { return e.error }
 
 // newRelayID is a random uuid.
 func newRelayID() string {

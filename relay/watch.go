@@ -13,13 +13,14 @@ import (
 
 // watch keeps a relay's health. It is safe for concurrent use.
 type watch struct {
-	mu      sync.Mutex
-	subs    []*SubscriptionHealth
-	changed chan struct{} // a state has changed: the next heartbeat is due
+	mu       sync.Mutex
+	patience time.Duration // after which a call of a sink that has not returned counts as a failure
+	subs     []*SubscriptionHealth
+	changed  chan struct{} // a state has changed: the next heartbeat is due
 }
 
-func newWatch(subs []Subscription) *watch {
-	w := &watch{changed: make(chan struct{}, 1)}
+func newWatch(subs []Subscription, patience time.Duration) *watch {
+	w := &watch{patience: patience, changed: make(chan struct{}, 1)}
 	for _, s := range subs {
 		w.subs = append(w.subs, &SubscriptionHealth{Name: s.Name, Sink: s.SinkName, State: Starting, Since: time.Now()})
 	}
@@ -50,6 +51,9 @@ func (w *watch) health() Health {
 	for _, s := range w.subs {
 		c := *s
 		c.Topics = maps.Clone(s.Topics)
+		if s.State == Delivering && !s.calling.IsZero() && time.Since(s.calling) > w.patience {
+			c.State, c.Since, c.Error = SinkDown, s.calling, "the sink has not answered a call since then"
+		}
 		h.Subscriptions = append(h.Subscriptions, c)
 		if c.State != Delivering && c.State != Standby {
 			h.Ready = false
@@ -116,18 +120,22 @@ func (l *lane) sinkUp() {
 func (l *lane) topicDown(topic string, err error) time.Duration {
 	l.down[topic]++
 	l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-		topics := maps.Clone(h.Topics) // readers hold the old one
-		if topics == nil {
-			topics = map[string]string{}
+		if h.Topics == nil {
+			h.Topics = map[string]string{}
 		}
-		topics[topic] = err.Error()
-		h.Topics = topics
+		if _, known := h.Topics[topic]; known || len(h.Topics) < maxTopics {
+			h.Topics[topic] = err.Error()
+		}
+		h.TopicsDown = len(l.down)
 	})
-	if l.down[topic] == 1 {
+	if l.down[topic] == 1 && len(l.down) <= maxTopics {
 		l.log.Warn("topic unavailable, its events wait", "topic", topic, "error", err)
 	}
 	return backoff(l.sub.Backoff, min(l.sub.MaxBackoff, topicMaxBackoff), l.down[topic])
 }
+
+// maxTopics bounds how many unavailable topics health and log name.
+const maxTopics = 20
 
 // topicMaxBackoff bounds the pause before an unavailable topic is tried again, whatever the backoff for single events is:
 // nothing is wrong with the events.
@@ -145,8 +153,8 @@ func (l *lane) topicsUp(batch []Message) {
 		}
 		delete(l.down, topic)
 		l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-			h.Topics = maps.Clone(h.Topics)
 			delete(h.Topics, topic)
+			h.TopicsDown = len(l.down)
 		})
 		l.log.Info("topic available again", "topic", topic)
 	}

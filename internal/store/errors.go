@@ -31,7 +31,7 @@ func Transient(err error) bool {
 	if errors.As(err, &parse) || errors.As(err, &sequence) {
 		return false
 	}
-	return !errors.Is(err, context.Canceled)
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNoTable) && !errors.Is(err, ErrLanesDiffer)
 }
 
 // serialization says whether a statement failed because it met another's, under a strict isolation.

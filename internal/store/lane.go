@@ -163,7 +163,7 @@ func (s *Store) storeLane(ctx context.Context, db querier, l Lane, run window.Ru
 	if ahead == nil {
 		ahead = []int64{}
 	}
-	args = append(append(append(args, fromRow...), toRow...), textOrNil(catchUp), open.P, pgtype.FlatArray[int64](ahead))
+	args = append(append(append(args, fromRow...), toRow...), textOrNil(catchUp), open.P, pgtype.FlatArray[int64](ahead), run.Started)
 	found, err := s.row(ctx, db, "lane_store", args, &stored.from, &stored.to)
 	if err == nil && !found {
 		err = ErrFenced

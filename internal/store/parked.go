@@ -72,6 +72,13 @@ func (s *Store) ParkedKeys(ctx context.Context, l Lane, deadBlocks bool) ([]Park
 	})
 }
 
+// WakeOrphans makes the first waiting event due of every key that has none due: whoever took away the one before it, by SQL
+// or in a fault, could not know of it.
+func (s *Store) WakeOrphans(ctx context.Context, l Lane, deadBlocks bool) error {
+	_, err := s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch)
+	return err
+}
+
 // DueKey is a key whose first waiting event is due after In (now, if it is not positive).
 type DueKey struct {
 	Key

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 
@@ -45,13 +46,18 @@ func (s *Store) position(ctx context.Context, db querier) (window.Reading, error
 
 // probe is the position statement; known says that its run is the one read in full last.
 func (s *Store) probe(ctx context.Context, db querier) (r window.Reading, known bool, err error) {
+	var h *int64
 	var next32 int64
 	var snapshot string
 	_, err = s.row(ctx, db, "position", nil,
-		&r.H, &next32, &snapshot, &r.Run.Started, &r.Run.ID, &r.Run.Sequence, &r.Run.Filenode)
+		&h, &next32, &snapshot, &r.Run.Started, &r.Run.ID, &r.Run.Sequence, &r.Run.Filenode)
 	if err != nil {
 		return r, false, err
 	}
+	if h == nil {
+		return r, false, fmt.Errorf("position: this role may not read the sequence: GRANT SELECT ON SEQUENCE %s", s.sequence)
+	}
+	r.H = *h
 	if r.Snapshot, err = window.ParseSnapshot(snapshot); err != nil {
 		return r, false, err
 	}
@@ -86,7 +92,7 @@ func (s *Store) readRun(ctx context.Context, db querier) error {
 	return nil
 }
 
-// Writers returns which of the given running transactions hold a writer's lock on the events table.
+// Writers returns which transactions hold a writer's lock on the events table.
 func (s *Store) Writers(ctx context.Context) (map[uint32]bool, error) {
 	ids, err := collect(ctx, s, s.pool, "writers", nil, pgx.RowTo[int64])
 	if err != nil {

@@ -30,11 +30,12 @@ var ErrNoTable = errors.New("the outbox is not there")
 
 // Store runs the queries. It is safe for concurrent use.
 type Store struct {
-	pool   *pgxpool.Pool
-	events ident.Table
-	sql    map[string]string
-	run    lastRun
-	quiet  sync.Mutex // one QuietPosition at a time
+	pool     *pgxpool.Pool
+	events   ident.Table
+	sequence string // its name, quoted
+	sql      map[string]string
+	run      lastRun
+	quiet    sync.Mutex // one QuietPosition at a time
 }
 
 // Open finds the events table and prepares the queries. schema is that of commitrelay's own tables.
@@ -56,6 +57,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, events ident.Table, schema st
 	if sequence == "" {
 		return nil, fmt.Errorf("events table %s: %w: its column seq has no sequence; `commitrelay migrate status` says what the table is", events, ErrNoTable)
 	}
+	s.sequence = sequence
 	vars := map[string]string{
 		"schema":        schema,
 		"events_schema": s.events.Schema,
@@ -77,9 +79,18 @@ func Open(ctx context.Context, pool *pgxpool.Pool, events ident.Table, schema st
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		key := strings.TrimSuffix(strings.TrimPrefix(name, "sql/"), ".sql")
-		s.sql[key] = strings.TrimRight(rendered, "; \n")
+		s.sql[key] = named(key, rendered)
 	}
 	return s, nil
+}
+
+// named makes what is sent of a .sql file: its name, by which a DBA finds it in the server's views, and the statement
+// without the comment above it, which would push the statement out of them.
+func named(name, sql string) string {
+	for strings.HasPrefix(sql, "--") {
+		_, sql, _ = strings.Cut(sql, "\n")
+	}
+	return "/* commitrelay " + name + " */ " + strings.TrimRight(sql, "; \n")
 }
 
 // Events is the events table by its full name.

@@ -16,7 +16,7 @@ SELECT s.name AS subscription,
            WHEN t.catch_up IS NOT NULL AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
            WHEN e.seq <= (t.catch_up ->> 'h')::bigint
                AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'snapshot')::pg_snapshot) THEN 'PUBLISHED'
-           WHEN e.seq <= least((t.catch_up ->> 'settled_h')::bigint, (t.catch_up ->> 'settled_p')::bigint)
+           WHEN e.seq <= (t.catch_up ->> 'settled_p')::bigint
                AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'settled_snapshot')::pg_snapshot) THEN 'PUBLISHED'
            ELSE 'PENDING'
        END AS status,

@@ -8,7 +8,9 @@ WITH durable AS (
 ), held AS (
     SELECT l.subscription, l.lane, l.from_window, l.to_window
     FROM :"schema".lanes AS l, :"schema".run AS r, durable
-    WHERE l.subscription = $1::text AND l.lane = $2::integer AND l.epoch = $3::bigint AND r.id = $4::uuid
+    WHERE l.subscription = $1::text AND l.lane = $2::integer AND l.epoch = $3::bigint
+      AND r.id = $4::uuid
+      AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text = $22::text -- a copy has the same id
     FOR NO KEY UPDATE OF l
 ), new_from AS (
     INSERT INTO :"schema".windows (snapshot, h, next_xid, bounds, floor, run)

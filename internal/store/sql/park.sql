@@ -9,6 +9,10 @@ SELECT $1::text, $2::integer, g.state, $10::bigint, g.attempts, now() + make_int
     g.topic, e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.headers, e.created_at
 FROM unnest($3::bigint[], $4::uuid[], $5::text[], $6::integer[], $7::float8[], $8::text[], $9::text[])
     WITH ORDINALITY AS g (seq, id, state, attempts, delay, error, topic, ord)
-JOIN :"events_schema".:"events_table" AS e ON e.seq = g.seq AND e.id = g.id
+CROSS JOIN LATERAL (
+    SELECT e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.headers, e.created_at
+    FROM :"events_schema".:"events_table" AS e
+    WHERE e.seq = g.seq AND e.id = g.id
+    LIMIT 1) AS e -- the limit keeps the planner from joining the whole table, when there are many
 ORDER BY g.ord
 ON CONFLICT (subscription, event_id, seq) DO NOTHING;
