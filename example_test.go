@@ -75,8 +75,7 @@ func ExampleFaultError() {
 		&outbox.Event{AggregateType: "user", AggregateID: "7", Payload: []byte(`{"tags": ["a\u0000"]}`)})
 	fmt.Println(err)
 
-	var fault *outbox.FaultError
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*outbox.FaultError](err); ok {
 		fmt.Println("first:", fault.Index, fault.Field)
 	}
 	// Output:

@@ -261,13 +261,14 @@ func (s *jsonScan) str(what string) (raw []byte, ok bool) {
 	high := -1 // where the first half of a surrogate pair stands that waits for the second
 	for s.i < len(s.b) {
 		at, c := s.i, s.b[s.i]
-		r, size := rune(c), 1
+		size := 1
 		switch {
 		case c == '"', c == '\\':
 		case c < 0x20:
 			s.note(at, what+"is not valid JSON: a control character in a string must be escaped")
 			return nil, false
 		case c >= utf8.RuneSelf:
+			var r rune
 			if r, size = utf8.DecodeRune(s.b[at:]); r == utf8.RuneError && size == 1 {
 				note(at, "holds a byte that is not UTF-8")
 			}

@@ -320,7 +320,6 @@ func TestPrint(t *testing.T) {
 		{Table: `"My App"."a.b"`, Schema: "It's\nx", Payload: outbox.PayloadJSONB, Slots: 3, SlotWidth: 90 * time.Second},
 		{Writers: []string{writer}, Relays: []string{relay, writer}},
 	} {
-		opts := opts
 		t.Run(fmt.Sprintf("%+v", opts), func(t *testing.T) {
 			made, printed := pgtest.Pool(t), pgtest.Pool(t)
 			for _, pool := range []*pgxpool.Pool{made, printed} {

@@ -19,7 +19,7 @@ func TestCatchUpWaitsForWriters(t *testing.T) {
 	sink, book := &capture{}, &ledger{}
 	book.write(t, pool, "a", 3)
 	cfg, log := logged(t, sink)
-	r, stop := start(t, pgtest.Connect(t, c.URL()), cfg)
+	_, stop := start(t, pgtest.Connect(t, c.URL()), cfg)
 	book.wait(t, sink)
 	settled(t, pool)
 
@@ -33,7 +33,7 @@ func TestCatchUpWaitsForWriters(t *testing.T) {
 	writer := begin(t, pool)
 	writerRows := insertMany(t, writer, "w", 2)
 	pid := writer.Conn().PgConn().PID()
-	r, stop = start(t, pgtest.Connect(t, c.URL()), cfg)
+	r, stop := start(t, pgtest.Connect(t, c.URL()), cfg)
 	log.waitFor("waiting for writers", fmt.Sprintf("session %d ", pid), "forgotten")
 
 	// Others go on, with little patience.

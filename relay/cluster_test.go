@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -26,9 +27,7 @@ import (
 // quick are parameters of servers whose machine does not fail: a killed process loses nothing that the system has.
 func quick(more map[string]string) pgtemp.Options {
 	p := map[string]string{"fsync": "off", "shared_buffers": "8MB", "autovacuum": "off", "max_wal_senders": "4", "max_connections": "40"}
-	for k, v := range more {
-		p[k] = v
-	}
+	maps.Copy(p, more)
 	return pgtemp.Options{Parameters: p}
 }
 
@@ -62,13 +61,12 @@ func migrated(t testing.TB, c *pgtemp.Cluster) *pgxpool.Pool {
 }
 
 // tool runs one of PostgreSQL's programs.
-func tool(t testing.TB, c *pgtemp.Cluster, name string, args ...string) string {
+func tool(t testing.TB, c *pgtemp.Cluster, name string, args ...string) {
 	t.Helper()
 	out, err := c.Command(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
-	return string(out)
 }
 
 // dump writes a dump of the cluster's database to a file; restore fills another cluster from it.

@@ -242,8 +242,7 @@ func (d *delivery) recover(ctx context.Context, open window.Open, reading window
 	}
 	for n := 1; ; n++ {
 		reading, err := l.quietPosition(d)
-		var held *store.HeldError
-		if errors.As(err, &held) {
+		if held, ok := errors.AsType[*store.HeldError](err); ok {
 			if was := l.state(Starting, held); was.Error != held.Error() {
 				l.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
 			}
@@ -277,8 +276,7 @@ func (l *lane) quietPosition(d *delivery) (window.Reading, error) {
 // regression says what ErrRunChanged told of a sequence that went back in the same run: the stored position, which is
 // older, may not show it.
 func (d *delivery) regression(err error) string {
-	var back *window.RegressionError
-	if errors.As(err, &back) {
+	if back, ok := errors.AsType[*window.RegressionError](err); ok {
 		return back.Reason
 	}
 	return ""

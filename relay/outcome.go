@@ -107,8 +107,7 @@ func outcomeOf(err error) outcome {
 	if err == nil {
 		return outcome{kind: published}
 	}
-	var m *markedError
-	if errors.As(err, &m) {
+	if m, ok := errors.AsType[*markedError](err); ok {
 		return m.outcome
 	}
 	return outcome{kind: unknown}

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -32,7 +33,7 @@ func (c *capture) Publish(_ context.Context, batch []relay.Message) error {
 	if c.answer != nil {
 		err = c.answer(batch)
 	}
-	be, _ := err.(*relay.BatchError)
+	be, _ := errors.AsType[*relay.BatchError](err)
 	for i, m := range batch {
 		if err == nil || be != nil && be.Errs[i] == nil {
 			m.Event.Payload = append([]byte(nil), m.Event.Payload...)

@@ -27,7 +27,7 @@ func TestStopWhileTakingTheLane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // does nothing the second time
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	if _, err := tx.Exec(t.Context(), "SELECT FROM commitrelay.lanes FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}

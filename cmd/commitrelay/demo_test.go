@@ -36,7 +36,7 @@ func demoJSON(t *testing.T, args ...string) (int, map[string]float64) {
 			numbers[name] = n
 		}
 	}
-	for _, name := range strings.Fields("committed delivered distinct lost invented duplicates order_violations events_per_second p50_ms p99_ms relays") {
+	for name := range strings.FieldsSeq("committed delivered distinct lost invented duplicates order_violations events_per_second p50_ms p99_ms relays") {
 		if _, ok := numbers[name]; !ok {
 			t.Errorf("%s: got %v, want a number", name, fields[name])
 		}

@@ -44,9 +44,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	var usage usageError
 	code := exitFailure
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		code = exitUsage
 	}
 	if !errors.As(err, new(shownError)) {

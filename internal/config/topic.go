@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -42,10 +43,8 @@ func checkTopicField(field string) string {
 		}
 		return ""
 	}
-	for _, f := range topicFields {
-		if field == f {
-			return ""
-		}
+	if slices.Contains(topicFields, field) {
+		return ""
 	}
 	msg := fmt.Sprintf("unknown field {%s}", field)
 	if n := Nearest(field, topicFields); n != "" {

@@ -28,14 +28,15 @@ func (s *section) required(key string, dst *string) (value, bool) {
 	v, ok := s.text(key, dst)
 	switch {
 	case !ok:
-		msg := key + " is missing"
+		var msg strings.Builder
+		msg.WriteString(key + " is missing")
 		for k := range s.nodes {
 			if !slices.Contains(s.known, k) && Nearest(k, []string{key}) != "" {
-				msg += fmt.Sprintf(" (is %s meant?)", showKey(k))
+				fmt.Fprintf(&msg, " (is %s meant?)", showKey(k))
 				break
 			}
 		}
-		s.faultf(s.here(), "%s", msg)
+		s.faultf(s.here(), "%s", msg.String())
 	case !v.bad && v.text == "":
 		s.faultf(v, "the value is empty")
 		v.bad = true
@@ -188,8 +189,7 @@ func (s *section) readSecret(v value, path string, dst *Secret) {
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		var pe *os.PathError // its text holds the path, which may be a secret set in the wrong place
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*os.PathError](err); ok {
 			err = pe.Err
 		}
 		s.faultf(v, "%s: %v", v.show(), err)

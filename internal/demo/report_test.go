@@ -42,7 +42,7 @@ func TestJSONFields(t *testing.T) {
 	if d.More() {
 		t.Error("more than one object")
 	}
-	for _, name := range strings.Fields("committed delivered distinct lost invented duplicates order_violations events_per_second p50_ms p99_ms relays") {
+	for name := range strings.FieldsSeq("committed delivered distinct lost invented duplicates order_violations events_per_second p50_ms p99_ms relays") {
 		if _, ok := fields[name].(float64); !ok {
 			t.Errorf("%s: got %v, want a number", name, fields[name])
 		}

@@ -12,8 +12,7 @@ import (
 // connection breaks, a statement was cancelled or lost against another. Wrong passwords, missing tables and missing
 // rights do not.
 func Transient(err error) bool {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case strings.HasPrefix(pgErr.Code, "08"), // connection exception
 			strings.HasPrefix(pgErr.Code, "40"), // rolled back: serialization, deadlock

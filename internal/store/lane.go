@@ -38,8 +38,7 @@ func (s *Store) Renew(ctx context.Context, l Lane, lease time.Duration) (bool, e
 
 // Release gives the lane back.
 func (s *Store) Release(ctx context.Context, l Lane) error {
-	_, err := s.exec(ctx, s.pool, "lane_release", l.Subscription, l.Lane, l.Owner, l.Epoch)
-	return err
+	return s.exec(ctx, s.pool, "lane_release", l.Subscription, l.Lane, l.Owner, l.Epoch)
 }
 
 // Load returns what is settled of a lane.

@@ -104,7 +104,7 @@ func TestStoreAndLoad(t *testing.T) {
 		}
 		got := d.load(t)
 		want := open
-		if got.Ahead == nil || len(got.Ahead) == 0 {
+		if len(got.Ahead) == 0 {
 			got.Ahead = nil
 		}
 		if w := open.Window; w != nil {

@@ -97,7 +97,7 @@ func (r *Reader) read(ctx context.Context, name string, params [][]byte, asked i
 	defer cancel()
 	// One transaction, and one way there and back.
 	pipeline := conn.Conn().PgConn().StartPipeline(ctx)
-	defer pipeline.Close()
+	defer func() { _ = pipeline.Close() }() // its error is that of the results
 	pipeline.SendQueryParams(r.sql["in_order"], nil, nil, nil, nil)
 	pipeline.SendQueryParams(r.sql[name], params, nil, nil, []int16{1})
 	if err := pipeline.Sync(); err != nil {

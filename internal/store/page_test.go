@@ -64,7 +64,12 @@ var payloads = map[outbox.PayloadType][]struct{ sql, want string }{
 	outbox.PayloadJSON: {
 		{sql: `{"i":1234567890123456789,"d":0.1234567890123456789012345,"t":1.10,"e":1e400,"n":-0}`},
 		{sql: ` {"b" : 1,  "a":[ 2 ], "b":3} `},
-		{sql: `null`}, {sql: `""`}, {sql: `{}`}, {sql: `[]`}, {sql: `"\u0000 \ud83d\ude00 \\u0000"`}, {sql: `"é😀"`},
+		{sql: `null`},
+		{sql: `""`},
+		{sql: `{}`},
+		{sql: `[]`},
+		{sql: `"\u0000 \ud83d\ude00 \\u0000"`},
+		{sql: `"é😀"`},
 	},
 	outbox.PayloadJSONB: {
 		{
@@ -72,13 +77,21 @@ var payloads = map[outbox.PayloadType][]struct{ sql, want string }{
 			want: `{"d": 0.1234567890123456789012345, "i": 1234567890123456789, "n": 0, "t": 1.10}`,
 		},
 		{sql: `{"b":1,"a":2,"b":3}`, want: `{"a": 2, "b": 3}`},
-		{sql: `null`}, {sql: `""`}, {sql: `{}`}, {sql: `[]`}, {sql: `"é😀"`},
+		{sql: `null`},
+		{sql: `""`},
+		{sql: `{}`},
+		{sql: `[]`},
+		{sql: `"é😀"`},
 	},
 	outbox.PayloadText: {
 		{sql: ``}, {sql: `plain`}, {sql: " spaced \n\t"}, {sql: `null`}, {sql: `\x00`}, {sql: `é😀`}, {sql: strings.Repeat("long ", 20_000)},
 	},
 	outbox.PayloadBytea: {
-		{sql: ``}, {sql: `\x00`, want: "\x00"}, {sql: `\xff00fe`, want: "\xff\x00\xfe"}, {sql: `plain`}, {sql: `\x7b7d`, want: "{}"},
+		{sql: ``},
+		{sql: `\x00`, want: "\x00"},
+		{sql: `\xff00fe`, want: "\xff\x00\xfe"},
+		{sql: `plain`},
+		{sql: `\x7b7d`, want: "{}"},
 		{sql: `\x` + strings.Repeat("00ff0a", 30_000), want: strings.Repeat("\x00\xff\x0a", 30_000)},
 	},
 }
@@ -144,7 +157,9 @@ func TestHeaders(t *testing.T) {
 		d.exec(t, "INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES ('a', 'k', 't', '1', $1::text::jsonb)", headers)
 	}
 	want := []map[string]string{
-		nil, {}, {"a": "b", "": "empty name"},
+		nil,
+		{},
+		{"a": "b", "": "empty name"},
 		{"n": "1.10", "big": "12345678901234567890", "t": "true", "z": "null", "o": `{"k": [1, "x"]}`, "s": "é\"\n", "e": ""},
 	}
 	events, _ := d.read(t, 100, 1<<20)

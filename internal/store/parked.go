@@ -52,8 +52,7 @@ func (s *Store) park(ctx context.Context, tx pgx.Tx, l Lane, parked []Parking) e
 		seqs[i], ids[i], states[i], attempts[i] = p.Seq, p.ID.String(), p.state(), int32(p.Attempts)
 		delays[i], errs[i], topics[i] = seconds(p.Delay), reason(p.Error), storable(p.Topic)
 	}
-	_, err := s.exec(ctx, tx, "park", l.Subscription, l.Lane, seqs, ids, states, attempts, delays, errs, topics, l.Epoch)
-	return err
+	return s.exec(ctx, tx, "park", l.Subscription, l.Lane, seqs, ids, states, attempts, delays, errs, topics, l.Epoch)
 }
 
 // ParkedKey is a key whose later events must wait.
@@ -75,8 +74,7 @@ func (s *Store) ParkedKeys(ctx context.Context, l Lane, deadBlocks bool) ([]Park
 // WakeOrphans makes the first waiting event due of every key that has none due: whoever took away the one before it, by SQL
 // or in a fault, could not know of it.
 func (s *Store) WakeOrphans(ctx context.Context, l Lane, deadBlocks bool) error {
-	_, err := s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch)
-	return err
+	return s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch)
 }
 
 // DueKey is a key whose first waiting event is due after In (now, if it is not positive).
@@ -163,7 +161,7 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 			return ErrFenced
 		}
 		if len(published) > 0 {
-			if _, err := s.exec(ctx, tx, "parked_published", published); err != nil {
+			if err := s.exec(ctx, tx, "parked_published", published); err != nil {
 				return err
 			}
 		}
@@ -174,7 +172,7 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 				ids[i], states[i], attempts[i] = b.RowID, Parking{Dead: b.Dead}.state(), int32(b.Attempts)
 				delays[i], errs[i] = seconds(b.Delay), reason(b.Error)
 			}
-			if _, err := s.exec(ctx, tx, "parked_settle", ids, states, attempts, delays, errs); err != nil {
+			if err := s.exec(ctx, tx, "parked_settle", ids, states, attempts, delays, errs); err != nil {
 				return err
 			}
 		}
@@ -182,7 +180,7 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 			return nil
 		}
 		types, ids := split(wake)
-		_, err = s.exec(ctx, tx, "parked_wake", l.Subscription, l.Lane, types, ids)
+		err = s.exec(ctx, tx, "parked_wake", l.Subscription, l.Lane, types, ids)
 		return err
 	})
 }

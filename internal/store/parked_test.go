@@ -121,7 +121,7 @@ func TestParkedEventsKeepTheirOrder(t *testing.T) {
 	}
 	same(t, "keys after that", map[string][2]any{"a": {2, false}, "b": {2, false}, "c": {1, false}}, keys(false))
 	same(t, "due after that", []string(nil), due())
-	got, events = d.claim(t, 10, 1<<20, "a")
+	got, _ = d.claim(t, 10, 1<<20, "a")
 	same(t, "claimed after that", []string{"2", "4"}, got)
 	// A relay that dies here leaves them as they are: the next owner sends them first.
 	d.acquire(t, &d.lane)

@@ -29,7 +29,7 @@ func (s *Store) position(ctx context.Context, db querier) (window.Reading, error
 			return r, err
 		}
 		if r.Run.ID == "" { // crash recovery has emptied the table
-			if _, err := s.exec(ctx, db, "run_begin"); err != nil {
+			if err := s.exec(ctx, db, "run_begin"); err != nil {
 				return r, err
 			}
 			continue

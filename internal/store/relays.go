@@ -20,14 +20,12 @@ type RelayInfo struct {
 
 // Heartbeat says that the relay lives.
 func (s *Store) Heartbeat(ctx context.Context, r RelayInfo) error {
-	_, err := s.exec(ctx, s.pool, "heartbeat", r.ID, r.Host, r.PID, r.Version, r.Subscriptions, r.Lease.Seconds(), string(r.Health))
-	return err
+	return s.exec(ctx, s.pool, "heartbeat", r.ID, r.Host, r.PID, r.Version, r.Subscriptions, r.Lease.Seconds(), string(r.Health))
 }
 
 // Goodbye says that the relay has stopped, and gives back the lanes that are still in its name.
 func (s *Store) Goodbye(ctx context.Context, id string) error {
-	_, err := s.exec(ctx, s.pool, "goodbye", id)
-	return err
+	return s.exec(ctx, s.pool, "goodbye", id)
 }
 
 // Subscription is what is stored of a subscription.
@@ -59,6 +57,6 @@ func (s *Store) Subscribe(ctx context.Context, sub Subscription) (changed bool, 
 		return false, fmt.Errorf("subscription %q has %d lanes in the database and %d in the configuration: %w: configure %d",
 			sub.Name, lanes, sub.Lanes, ErrLanesDiffer, lanes)
 	}
-	_, err = s.exec(ctx, s.pool, "subscribe_lanes", sub.Name, sub.Lanes)
+	err = s.exec(ctx, s.pool, "subscribe_lanes", sub.Name, sub.Lanes)
 	return changed, err
 }

@@ -109,12 +109,11 @@ func collect[T any](ctx context.Context, s *Store, db querier, name string, args
 	return all, err
 }
 
-func (s *Store) exec(ctx context.Context, db querier, name string, args ...any) (tag pgconn.CommandTag, err error) {
-	err = repeat(ctx, db, name, func() error {
-		tag, err = db.Exec(ctx, s.sql[name], plain(args)...)
+func (s *Store) exec(ctx context.Context, db querier, name string, args ...any) error {
+	return repeat(ctx, db, name, func() error {
+		_, err := db.Exec(ctx, s.sql[name], plain(args)...)
 		return err
 	})
-	return tag, err
 }
 
 // row scans the one row of a statement; found is false if there is none.

@@ -83,8 +83,8 @@ func (s *modelServer) step() {
 			s.insert(tx, key)
 		}
 	case 7:
-		switch sp := tx.savepoint; {
-		case sp == nil:
+		switch sp := tx.savepoint; sp {
+		case nil:
 			tx.savepoint = &savepoint{len(tx.rows), tx.writer}
 		default: // rolled back to, with the locks taken since
 			tx.rows, tx.writer, tx.savepoint = tx.rows[:sp.rows:sp.rows], sp.writer, nil

@@ -238,11 +238,13 @@ func TestRecoverWhenNumbersAndIdsStartOver(t *testing.T) {
 		{"ids went back with a restarted sequence", open, Reading{H: 1000, Next: 29, Run: restarted}, CatchUp{Snapshot: "3:3:"}},
 		{"restarted while catching up", catching, Reading{H: 50, Next: 40, Run: restarted}, CatchUp{Snapshot: "3:3:"}},
 		{
-			"restarted", open, Reading{H: 50, Next: 40, Run: restarted},
+			"restarted", open,
+			Reading{H: 50, Next: 40, Run: restarted},
 			CatchUp{Snapshot: "10:10:", H: 50, SettledSnapshot: "30:30:", SettledP: 50},
 		},
 		{
-			"restarted, and gone beyond", open, Reading{H: 1000, Next: 40, Run: restarted},
+			"restarted, and gone beyond", open,
+			Reading{H: 1000, Next: 40, Run: restarted},
 			CatchUp{Snapshot: "10:10:", H: 100, SettledSnapshot: "30:30:", SettledP: 500},
 		},
 	} {

@@ -7,7 +7,7 @@ import "fmt"
 // read, and in no other.
 type Run struct {
 	System   string `json:"system"`   // system identifier of the cluster
-	Timeline int64  `json:"timeline"` //
+	Timeline int64  `json:"timeline"` // of the write-ahead log: a promotion begins another
 	Database int64  `json:"database"` // oid
 	Started  string `json:"started"`  // of the postmaster
 	ID       string `json:"run"`      // of the unlogged row, which crash recovery empties

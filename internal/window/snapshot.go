@@ -3,6 +3,7 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,25 +17,28 @@ type Snapshot struct {
 	Xip        []uint64 // running between Xmin and Xmax, ascending
 }
 
-// Empty sees nothing: no transaction has an id below 3.
+// emptySnapshot sees nothing: no transaction has an id below 3.
 var emptySnapshot = Snapshot{Xmin: 3, Xmax: 3}
 
 // ParseSnapshot reads PostgreSQL's text form, "xmin:xmax:xip,xip".
 func ParseSnapshot(s string) (Snapshot, error) {
-	fail := func(err error) (Snapshot, error) {
+	snap, err := parseSnapshot(s)
+	if err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot %q: %w", s, err)
 	}
+	return snap, nil
+}
+
+func parseSnapshot(s string) (snap Snapshot, err error) {
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {
-		return fail(fmt.Errorf("want xmin:xmax:xip"))
+		return snap, errors.New("want xmin:xmax:xip")
 	}
-	var snap Snapshot
-	var err error
 	if snap.Xmin, err = strconv.ParseUint(parts[0], 10, 64); err != nil {
-		return fail(err)
+		return snap, err
 	}
 	if snap.Xmax, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
-		return fail(err)
+		return snap, err
 	}
 	if parts[2] == "" {
 		return snap, nil
@@ -42,7 +46,7 @@ func ParseSnapshot(s string) (Snapshot, error) {
 	for f := range strings.SplitSeq(parts[2], ",") {
 		x, err := strconv.ParseUint(f, 10, 64)
 		if err != nil {
-			return fail(err)
+			return snap, err
 		}
 		snap.Xip = append(snap.Xip, x)
 	}

@@ -3,6 +3,7 @@ package window_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -42,9 +43,7 @@ func (h *history) number() int {
 func (h *history) commit(names map[string]written) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, w := range names {
-		h.committed[name] = w
-	}
+	maps.Copy(h.committed, names)
 	for _, c := range h.waiting {
 		select {
 		case c <- struct{}{}:
@@ -202,9 +201,7 @@ func (w *writer) insert(ctx context.Context, key string) {
 // mark is what to go back to.
 func (w *writer) mark() (map[string]written, int) {
 	kept := make(map[string]written, len(w.names))
-	for name, x := range w.names {
-		kept[name] = x
-	}
+	maps.Copy(kept, w.names)
 	return kept, w.n
 }
 

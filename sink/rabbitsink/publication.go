@@ -142,8 +142,7 @@ func (p *publication) checkTarget(ctx context.Context, t target) error {
 		return err
 	}
 	err := p.conn.checkExchange(ctx, t.exchange)
-	var missing *missingExchange
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*missingExchange](err); ok {
 		err = relay.Unavailable(missing)
 		if p.missing == nil {
 			p.missing = map[string]error{}

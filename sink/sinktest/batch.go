@@ -59,8 +59,7 @@ func outcomes(t *testing.T, batch []relay.Message, err error) []string {
 
 // errorOf is what Publish says of message i.
 func errorOf(err error, i int) error {
-	var b *relay.BatchError
-	if errors.As(err, &b) {
+	if b, ok := errors.AsType[*relay.BatchError](err); ok {
 		return b.Errs[i]
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -77,9 +78,7 @@ func (b *buffer) arrived() ([]sinktest.Arrival, error) {
 		case l.PayloadText != nil:
 			a.Body = []byte(*l.PayloadText)
 		}
-		for name, value := range map[string]string{wire.ID: l.ID, wire.Type: l.Type, wire.AggregateType: l.AggregateType, wire.AggregateID: l.AggregateID, wire.Time: l.Time} {
-			a.Headers[name] = value
-		}
+		maps.Copy(a.Headers, map[string]string{wire.ID: l.ID, wire.Type: l.Type, wire.AggregateType: l.AggregateType, wire.AggregateID: l.AggregateID, wire.Time: l.Time})
 		all = append(all, a)
 	}
 	return all, nil
