@@ -87,11 +87,11 @@ func TestEachOutcomes(t *testing.T) {
 	if diff := cmp.Diff(strings.Fields("a1 b1 c1 d1 e1 f1 g1 g2"), called); diff != "" {
 		t.Errorf("later events of a failed key must not be called; calls (-want +got):\n%s", diff)
 	}
-	errs := func() *BatchError {
-		target := &BatchError{}
-		_ = errors.As(err, &target)
-		return target
-	}().Errs
+	be, ok := errors.AsType[*BatchError](err)
+	if !ok {
+		t.Fatalf("Publish: %v, want a *BatchError", err)
+	}
+	errs := be.Errs
 	if got := outcomeOf(errs[2]).after; got != time.Minute {
 		t.Errorf("RetryAfter became %v", got)
 	}
