@@ -82,7 +82,7 @@ func (s *site) write(ctx context.Context, keys []string, numbers []int, rollback
 	if err != nil {
 		return false, err
 	}
-	defer tx.Rollback(ctx) //nolint:errcheck // does nothing after a commit
+	defer tx.Rollback(ctx)
 	_, err = tx.Exec(ctx, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'key', k, 'Numbered', json_build_object('n', n) FROM unnest($1::text[], $2::int[]) AS e (k, n)`, keys, numbers)
 	if err != nil || rollback {
@@ -169,7 +169,12 @@ func (s *site) drain(tp *tape) {
 	s.t.Helper()
 	want := s.number("SELECT count(*) FROM outbox_events")
 	for tp.read(s.t, s.broker); len(tp.seen) < want; tp.read(s.t, s.broker) {
-		s.broker.awaitMessages(s.t, uint64(len(tp.all))+1)
+		testwait.UntilNil(s.t, "all events of the table arrive", func() error {
+			if s.broker.messages(s.t) > uint64(len(tp.all)) {
+				return nil
+			}
+			return fmt.Errorf("%d of %d have arrived, and no more come", len(tp.seen), want)
+		})
 	}
 }
 
@@ -196,6 +201,9 @@ func (s *site) befall(what func()) incident {
 	var now int
 	if _, err := pgx.ForEachRow(rows, []any{&id, &now}, func() error { in.settled[id] = true; return nil }); err != nil {
 		s.t.Fatal(err)
+	}
+	if len(in.settled) == 0 {
+		s.t.Fatal("nothing is stored as delivered")
 	}
 	if now != epoch {
 		s.t.Fatalf("the lane had a new owner (epoch %d after %d) before what was settled had been read", now, epoch)
@@ -255,10 +263,10 @@ func (s *site) verify(tp *tape) (repeated []arrival) {
 // of them than it had in its hands, a batch.
 func (s *site) verifyRepeated(tp *tape, repeated []arrival, batch int, incidents ...incident) {
 	s.t.Helper()
-	first := map[string]uint64{}
+	first := map[string]arrival{}
 	for _, a := range tp.all {
-		if first[a.id] == 0 {
-			first[a.id] = a.seq
+		if _, ok := first[a.id]; !ok {
+			first[a.id] = a
 		}
 	}
 	for i, in := range incidents {
@@ -267,18 +275,21 @@ func (s *site) verifyRepeated(tp *tape, repeated []arrival, batch int, incidents
 			end = incidents[i+1].last
 		}
 		var again, late int
+		var since time.Duration // the position was stored, if the oldest came just after that
 		for _, a := range repeated {
 			switch {
 			case a.seq <= in.last || a.seq > end:
 				continue
 			case in.settled[a.id]:
 				s.t.Errorf("event %s of key %s was stored as delivered, and sent again", a.id, a.key)
-			case first[a.id] > in.last:
+			case first[a.id].seq > in.last:
 				late++
+			default:
+				since = max(since, in.at.Sub(first[a.id].at))
 			}
 			again++
 		}
-		s.t.Logf("incident %d: %d events sent again, %d of them first sent after it", i+1, again, late)
+		s.t.Logf("incident %d: %d events sent again, the oldest from %v before it, %d from after it", i+1, again, since, late)
 		if late > batch {
 			s.t.Errorf("%d events that came after the incident were sent twice, more than a batch of %d", late, batch)
 		}

@@ -29,7 +29,7 @@ func (b built) memory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // does nothing after a commit
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	written := make(chan error, 1)
 	go func() {
 		_, err := tx.Exec(ctx, fill("%s", "b", million), pgx.QueryExecModeSimpleProtocol)
@@ -37,7 +37,7 @@ func (b built) memory(t *testing.T) {
 	}()
 
 	// Each event has a subject of its own: the stream counts them, and with them the different events.
-	cfg := settings{topic: "events.{aggregate_id}", batch: 1000}
+	cfg := settings{topic: "events.{aggregate_id}", batch: 1000, lease: 30 * time.Second}
 	complete := func(what string) {
 		t.Helper()
 		state, err := s.broker.state(t)

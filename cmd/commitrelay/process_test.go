@@ -225,7 +225,7 @@ func (l *logbook) String() string {
 // end is the last of it, for a failure.
 func (l *logbook) end() string {
 	s := l.String()
-	return s[max(0, len(s)-5000):]
+	return s[max(0, len(s)-2000):]
 }
 
 // lines are the complete lines of JSON whose message begins so.
