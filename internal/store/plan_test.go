@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -79,6 +80,25 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s %v, %s: everything is scanned or sorted:\n%s", name, params, when, plan)
 		}
 	}
+	// park looks each event up. What it sorts is those it parks, after that.
+	checkPark := func(when string, n int) {
+		t.Helper()
+		list := func(value string) string { return "{" + strings.Repeat(value+",", n-1) + value + "}" }
+		seqs := make([]string, n)
+		for i := range seqs {
+			seqs[i] = fmt.Sprint(1 + i*(200000/n))
+		}
+		plan := explain("park", "all", "0", "{"+strings.Join(seqs, ",")+"}", list("00000000-0000-7000-8000-000000000001"),
+			list("parked"), list("1"), list("1.5"), list("refused"), list("t"), "1")
+		_, lookups, _ := strings.Cut(plan, "Nested Loop")
+		found := regexp.MustCompile(`(using|Bitmap Index Scan on) ` + leaf + `_seq_idx( on .*)?\n\s*Index Cond: \(seq = g\.seq\)`)
+		if !found.MatchString(lookups) {
+			t.Errorf("park of %d events, %s: they are not looked up:\n%s", n, when, plan)
+		}
+		if regexp.MustCompile(`Seq Scan on `+leaf+`\b`).MatchString(plan) || sort.MatchString(lookups) || regexp.MustCompile(`(Hash|Merge) Join`).MatchString(plan) {
+			t.Errorf("park of %d events, %s: everything is scanned, sorted or joined:\n%s", n, when, plan)
+		}
+	}
 	const all, some = "{}", `{Created%,Deleted}`
 	for _, when := range []string{"never analysed", "analysed"} {
 		if when == "analysed" {
@@ -95,5 +115,8 @@ func TestPlans(t *testing.T) {
 			}
 		}
 		check(when, "max_seq")
+		for _, n := range []int{1, 100, 1000} {
+			checkPark(when, n)
+		}
 	}
 }
