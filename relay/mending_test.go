@@ -286,3 +286,46 @@ func TestDrainParkedWhileTheSinkIsDown(t *testing.T) {
 		t.Errorf("arrived: %s, want [1]", got)
 	}
 }
+
+// TestRequeuedKeepsItsOrder requeues a dead event by hand, lets a later one wait behind it and be refused itself, and inserts a
+// third: it must not overtake the second.
+func TestRequeuedKeepsItsOrder(t *testing.T) {
+	pool := newOutbox(t)
+	sink := &capture{}
+	bad := map[string]error{"1": relay.Permanent(errors.New("x"))}
+	sink.setAnswer(judge(func(m relay.Message) error { return bad[string(m.Event.Payload)] }))
+	set := func(p string, err error) {
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		bad[p] = err
+	}
+	cfg, _ := logged(t, sink)
+	cfg.Subscriptions[0].Backoff, cfg.Subscriptions[0].MaxBackoff = time.Hour, time.Hour
+	start(t, pool, cfg)
+	insert(t, pool, "k", "1")
+	testwait.Until(t, "dead", func() bool { return parkedRows(t, pool) == "dead 1" })
+	settled(t, pool)
+	later := relay.Retry(errors.New("later"))
+	set("1", later)
+	set("2", later)
+	mustExec(t, pool, "UPDATE commitrelay.parked SET state='parked', next_attempt=now()")
+	testwait.Until(t, "refused again", func() bool {
+		return one[bool](t, pool, "SELECT bool_and(state='parked' AND attempts=1) FROM commitrelay.parked")
+	})
+	insert(t, pool, "k", "2")
+	testwait.Until(t, "2 rows", func() bool { return parkedRows(t, pool) == "parked 2" })
+	settled(t, pool)
+	set("1", nil)
+	// 1 goes; 2 is refused (again); 3 must wait behind it
+	mustExec(t, pool, "UPDATE commitrelay.parked SET next_attempt=now() WHERE seq = 1")
+	sink.waitFor(t, 1)
+	testwait.Until(t, "1 row", func() bool { return parkedRows(t, pool) == "parked 1" })
+	insert(t, pool, "k", "3")
+	testwait.Until(t, "2 rows wait", func() bool { return parkedRows(t, pool) == "parked 2" })
+	set("2", nil)
+	mustExec(t, pool, "UPDATE commitrelay.parked SET next_attempt = now() WHERE seq = 2")
+	sink.waitFor(t, 3)
+	if got := sink.payloads(); !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("arrived: %q, want 1, 2, 3", got)
+	}
+}

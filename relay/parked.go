@@ -225,12 +225,32 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 	for _, e := range entries {
 		delete(d.lane.retried, e.eventKey())
 	}
+	d.lane.tellParked(entries)
+	return d.forgetKeys(ctx, touched)
+}
+
+// forgetKeys lets the keys go for which nothing waits any more. The count may not know of an event that someone has requeued,
+// so the database is asked.
+func (d *delivery) forgetKeys(ctx context.Context, touched map[store.Key]bool) error {
+	var gone []store.Key
 	for k := range touched {
 		if p := d.parked[k]; p.waiting <= 0 && !p.dead {
-			delete(d.parked, k)
+			gone = append(gone, k)
+		}
+	}
+	if len(gone) > 0 {
+		left, err := d.lane.store.KeysLeft(ctx, d.tenure.lane, gone)
+		if err != nil {
+			return err
+		}
+		for _, k := range gone {
+			if left[k] {
+				d.parked[k].waiting = 1
+			} else {
+				delete(d.parked, k)
+			}
 		}
 	}
 	d.countParked()
-	d.lane.tellParked(entries)
 	return nil
 }

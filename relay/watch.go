@@ -156,7 +156,9 @@ func (l *lane) topicsUp(batch []Message) {
 			delete(h.Topics, topic)
 			h.TopicsDown = len(l.down)
 		})
-		l.log.Info("topic available again", "topic", topic)
+		if len(l.down) < maxTopics {
+			l.log.Info("topic available again", "topic", topic)
+		}
 	}
 }
 

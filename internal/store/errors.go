@@ -8,6 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// personError is one that only a person can mend.
+type personError struct{ error }
+
 // Transient says whether an error of PostgreSQL or of the way to it may go away by itself: the server restarts, a
 // connection breaks, a statement was cancelled or lost against another. Wrong passwords, missing tables and missing
 // rights do not.
@@ -28,6 +31,9 @@ func Transient(err error) bool {
 	var parse *pgconn.ParseConfigError
 	var sequence *SequenceError
 	if errors.As(err, &parse) || errors.As(err, &sequence) {
+		return false
+	}
+	if _, ok := errors.AsType[personError](err); ok {
 		return false
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNoTable) && !errors.Is(err, ErrLanesDiffer)

@@ -185,6 +185,20 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 	})
 }
 
+// KeysLeft returns those of the keys that still have events that wait.
+func (s *Store) KeysLeft(ctx context.Context, l Lane, keys []Key) (map[Key]bool, error) {
+	types, ids := split(keys)
+	args := []any{l.Subscription, l.Lane, types, ids}
+	list, err := collect(ctx, s, s.pool, "parked_left", args, func(row pgx.CollectableRow) (k Key, err error) {
+		return k, row.Scan(&k.AggregateType, &k.AggregateID)
+	})
+	left := map[Key]bool{}
+	for _, k := range list {
+		left[k] = true
+	}
+	return left, err
+}
+
 // maxReason bounds what is kept of an error's text, in bytes.
 const maxReason = 4096
 

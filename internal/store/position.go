@@ -55,7 +55,7 @@ func (s *Store) probe(ctx context.Context, db querier) (r window.Reading, known 
 		return r, false, err
 	}
 	if h == nil {
-		return r, false, fmt.Errorf("position: this role may not read the sequence: GRANT SELECT ON SEQUENCE %s", s.sequence)
+		return r, false, personError{fmt.Errorf("position: this role may not read the sequence: GRANT SELECT ON SEQUENCE %s", s.sequence)}
 	}
 	r.H = *h
 	if r.Snapshot, err = window.ParseSnapshot(snapshot); err != nil {
