@@ -115,53 +115,57 @@ type arrival struct {
 	at      time.Time // when the broker stored it
 }
 
-// tape is what the stream holds.
+// tape is what the stream holds. It does not outlive a restart of the broker.
 type tape struct {
-	all  []arrival
-	seen map[string]bool // ids
+	all      []arrival
+	seen     map[string]bool // ids
+	consumer jetstream.Consumer
 }
 
 // read winds on to the stream's end.
 func (tp *tape) read(t *testing.T, br *broker) {
 	t.Helper()
-	last := br.messages(t)
-	if tp.seen == nil {
-		tp.seen = map[string]bool{}
-	}
-	if uint64(len(tp.all)) == last {
-		return
-	}
-	c, err := br.stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(len(tp.all)) + 1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	messages, err := c.Messages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer messages.Stop()
-	for uint64(len(tp.all)) < last {
-		m, err := messages.Next(jetstream.NextMaxWait(testwait.Limit))
-		if err != nil {
-			t.Fatalf("read message %d of %d in the stream: %v", len(tp.all)+1, last, err)
-		}
-		meta, err := m.Metadata()
+	if tp.consumer == nil {
+		var err error
+		tp.consumer, err = br.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, InactiveThreshold: time.Hour,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var body struct{ N int }
-		if err := json.Unmarshal(m.Data(), &body); err != nil {
-			t.Fatalf("payload %q: %v", m.Data(), err)
-		}
-		a := arrival{
-			id: m.Headers().Get(nats.MsgIdHdr), key: m.Headers().Get(wire.AggregateID), n: body.N,
-			seq: meta.Sequence.Stream, at: meta.Timestamp,
-		}
-		tp.all = append(tp.all, a)
-		tp.seen[a.id] = true
+		tp.seen = map[string]bool{}
 	}
+	for last := br.messages(t); uint64(len(tp.all)) < last; {
+		batch, err := tp.consumer.Fetch(int(min(last-uint64(len(tp.all)), 1000)), jetstream.FetchMaxWait(testwait.Limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(tp.all)
+		for m := range batch.Messages() {
+			tp.add(t, m)
+		}
+		if err := batch.Error(); err != nil || len(tp.all) == before {
+			t.Fatalf("read message %d of %d in the stream: %v", len(tp.all)+1, last, err)
+		}
+	}
+}
+
+func (tp *tape) add(t *testing.T, m jetstream.Msg) {
+	t.Helper()
+	meta, err := m.Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body struct{ N int }
+	if err := json.Unmarshal(m.Data(), &body); err != nil {
+		t.Fatalf("payload %q: %v", m.Data(), err)
+	}
+	a := arrival{
+		id: m.Headers().Get(nats.MsgIdHdr), key: m.Headers().Get(wire.AggregateID), n: body.N,
+		seq: meta.Sequence.Stream, at: meta.Timestamp,
+	}
+	tp.all = append(tp.all, a)
+	tp.seen[a.id] = true
 }
 
 // drain waits until as many different events have arrived as the table holds.

@@ -15,7 +15,7 @@ if is_root; then
 else
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}
 fi
-root=${COMMITRELAY_SERVICES_DIR:-$cache/commitrelay-services}
+root=${COMMITRELAY_TEST_SERVICES_DIR:-$cache/commitrelay-services}
 mkdir -p "$root"
 root=$(cd "$root" && pwd -P)
 (umask 077 && : >>"$root/issued") # the URLs hold passwords
@@ -214,7 +214,7 @@ as_postgres() {
 for_postgres() {
 	is_root || return 0
 	chown -R postgres "$1"
-	as_postgres test -w "$1" || die "user postgres cannot write to $1: set COMMITRELAY_SERVICES_DIR to a folder whose parents it may enter"
+	as_postgres test -w "$1" || die "user postgres cannot write to $1: set COMMITRELAY_TEST_SERVICES_DIR to a folder whose parents it may enter"
 }
 
 # newest prints the last of the folders that hold the program $1, out of $2...
