@@ -1,6 +1,6 @@
 # Each verb with its ## line is shown by `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt fuzz services services-down
+.PHONY: help demo test check cross fmt fuzz services services-down
 
 # Pinned tools; tools/go.mod keeps them out of everyone else's module graph.
 tool := go tool -modfile=tools/go.mod
@@ -16,17 +16,19 @@ demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json
 
 test: ## run all tests with the race detector; starts the servers they need
 	scripts/services up
-	eval "$$(scripts/services env)" && go test -race -count=1 ./...
+	eval "$$(scripts/services env)" && go test -race -count=1 -timeout 30m ./...
 
-check: ## formatting, vet, linters, modernizers, go.mod, shell scripts, other systems
+check: ## formatting, vet, linters, modernizers, go.mod, shell scripts
 	@unformatted=$$($(tool) gofumpt -l .) && [ -z "$$unformatted" ] || { echo "run make fmt for:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	$(tool) golangci-lint run ./...
 	go fix -diff ./...
 	go mod tidy -diff
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/services scripts/services.d/*.sh scripts/compose-rabbitmqctl .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
+
+cross: ## build for other systems
 	GOOS=darwin go build ./...
 	GOOS=windows go build ./...
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/services scripts/services.d/*.sh scripts/compose-rabbitmqctl .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
 
 fmt: ## format the code and apply the modernizers
 	$(tool) gofumpt -w .

@@ -30,7 +30,8 @@ import (
 
 // TestScripts runs testdata/script/*.txtar. Each has a new database in $DB, an address for --http
 // in $HTTP, a NATS JetStream with a stream of everything in $NATS, an address that nobody listens
-// at in $NOBODY, a role $ROLE that $ROLE_DB connects as, and one that accepts connections and never says anything in $SILENT.
+// at in $NOBODY, a database that does not exist in $ABSENT_DB, one
+// over TLS in $TLS_DB, a role $ROLE that $ROLE_DB connects as, and one that accepts connections and never says anything in $SILENT.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -41,6 +42,16 @@ func TestScripts(t *testing.T) {
 			t.Parallel()
 			role := newRole(t)
 			r := &rig{t: t, db: pgtest.URL(t), http: freeAddress(t)}
+			absentDB, err := url.Parse(r.db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			absentDB.Path += "_absent"
+			tlsDB, err := url.Parse(r.db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tlsDB.RawQuery = "sslmode=require"
 			roleDB, err := url.Parse(r.db)
 			if err != nil {
 				t.Fatal(err)
@@ -51,7 +62,7 @@ func TestScripts(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{f},
 				Setup: func(env *testscript.Env) error {
-					env.Vars = append(env.Vars, "DB="+r.db, "HTTP="+r.http, "NATS="+broker, "NOBODY="+nobody, "SILENT="+silent, "ROLE="+role, "ROLE_DB="+roleDB.String())
+					env.Vars = append(env.Vars, "DB="+r.db, "HTTP="+r.http, "NATS="+broker, "NOBODY="+nobody, "SILENT="+silent, "ROLE="+role, "ROLE_DB="+roleDB.String(), "ABSENT_DB="+absentDB.String(), "TLS_DB="+tlsDB.String())
 					return nil
 				},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
