@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/commitrelay/outbox/internal/pgtest"
 	"github.com/commitrelay/outbox/internal/testwait"
 )
@@ -73,7 +75,13 @@ func TestCatchUpWaitsForWriters(t *testing.T) {
 func TestCatchUpWithFewConnections(t *testing.T) {
 	t.Parallel()
 	pool := newOutbox(t)
-	few := pgtest.Connect(t, pool.Config().ConnString()+"?pool_max_conns=2")
+	small := pool.Config()
+	small.MaxConns = 2
+	few, err := pgxpool.NewWithConfig(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(few.Close)
 	var sinks []*capture
 	book := &ledger{}
 	cfg, log := logged(t, &capture{})
