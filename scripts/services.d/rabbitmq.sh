@@ -45,6 +45,7 @@ rabbitmq_start() {
 	END
 	chmod +x "$dir/rabbitmqctl"
 	(
+		# shellcheck source=/dev/null
 		. "$dir/environment"
 		# Distribution on the loopback interface only; schedulers that do not spin; and the folder
 		# in the command line, so that the process can be told from others.
@@ -62,6 +63,7 @@ rabbitmq_running() { ours "$dir/pid"; }
 rabbitmq_stop() {
 	terminate "$dir/pid"
 	(
+		# shellcheck source=/dev/null
 		. "$dir/environment"
 		epmd -kill >/dev/null 2>&1 || true # the port mapper that the node started
 	)
