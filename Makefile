@@ -12,7 +12,7 @@ help: ## show this
 
 demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json" are its flags
 	@scripts/services install postgres
-	go run ./cmd/commitrelay demo $(ARGS)
+	@go run ./cmd/commitrelay demo $(ARGS)
 
 test: ## run all tests with the race detector; starts the servers they need
 	scripts/services up
