@@ -55,6 +55,9 @@ func (l *lane) run(ctx, hard context.Context) {
 		began := time.Now()
 		held, n, err := l.own(ctx, hard, false)
 		pause := time.Duration(0)
+		if err == nil && !held {
+			err = l.exists(ctx)
+		}
 		switch {
 		case err == nil && !held:
 			l.state(Standby, nil)
@@ -87,6 +90,14 @@ func (l *lane) run(ctx, hard context.Context) {
 			wait(ctx, pause)
 		}
 	}
+}
+
+// exists makes sure that a lane that cannot be had is in the database at all.
+func (l *lane) exists(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.probeTime())
+	defer cancel()
+	_, err := l.store.Load(ctx, store.Lane{Subscription: l.sub.Name})
+	return err
 }
 
 // again is the pause after a tenure that ended early: none after the first, growing as long as none delivers anything.

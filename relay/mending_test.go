@@ -329,3 +329,22 @@ func TestRequeuedKeepsItsOrder(t *testing.T) {
 		t.Errorf("arrived: %q, want 1, 2, 3", got)
 	}
 }
+
+// TestSubscriptionDeleted takes the subscription's row away under two relays: neither may call that standing by.
+func TestSubscriptionDeleted(t *testing.T) {
+	pool := newOutbox(t)
+	cfg, log := logged(t, &capture{})
+	relays := make([]*relay.Relay, 2)
+	for i := range relays {
+		relays[i], _ = start(t, pool, cfg)
+	}
+	testwait.Until(t, "both are ready", func() bool { return relays[0].Health().Ready && relays[1].Health().Ready })
+	mustExec(t, pool, "DELETE FROM commitrelay.subscriptions")
+	for _, r := range relays {
+		testwait.Until(t, "it says that it cannot deliver", func() bool {
+			h := r.Health()
+			return !h.Ready && h.Subscriptions[0].State == relay.Stopped
+		})
+	}
+	log.waitFor("not in the database any more")
+}

@@ -59,7 +59,7 @@ func (s *Store) Load(ctx context.Context, l Lane) (window.Open, error) {
 		return open, err
 	}
 	if !found {
-		return open, personError{fmt.Errorf("lane %d of subscription %q is not in the database: was it dropped while its relay runs?", l.Lane, l.Subscription)}
+		return open, personError{fmt.Errorf("lane %d of subscription %q is not in the database any more: a relay that starts makes it anew, and begins at the first retained event", l.Lane, l.Subscription)}
 	}
 	if open.From, err = from.position(); err != nil {
 		return open, err
