@@ -64,8 +64,8 @@ type Subscription struct {
 	// Filter chooses the events. The zero Filter wants all.
 	Filter Filter
 
-	// Lanes is the number of parts that relays can share, by hash of the key. This version
-	// knows 1, which is the default: total order.
+	// Lanes is the number of parts that relays share, by hash of the key: a power of two from 1 to 1024. With 1 a single
+	// relay delivers all, one batch after the other. It cannot be changed here once the subscription exists. Default 16.
 	Lanes int
 
 	// OnDead says what becomes of the later events of a key whose event is dead. Default Continue.

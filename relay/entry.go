@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -52,7 +51,7 @@ type verdict struct {
 
 // attempt sends the pending entries in one call and notes what became of each. An entry stays pending if its outcome is
 // not known, or if the sink held it back behind one that died.
-func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
+func (l *lane) attempt(entries []*entry) (v verdict, err error) {
 	var batch []*entry
 	var msgs []Message
 	for _, e := range entries {
@@ -64,11 +63,11 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 	if len(batch) == 0 {
 		return v, nil
 	}
-	if err := d.tenure.check(); err != nil {
+	if err := l.tenure.check(); err != nil {
 		return v, err
 	}
 	began := time.Now()
-	errs := results(d.lane.sub.Sink.Publish(d.tenure.ctx, msgs), len(msgs))
+	errs := results(l.sub.Sink.Publish(l.tenure.ctx, msgs), len(msgs))
 	took := time.Since(began)
 
 	stopped := map[store.Key]bool{} // keys whose later events must wait
@@ -78,12 +77,12 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 		switch o := outcomeOf(errs[i]); {
 		case o.kind == published:
 			if stopped[e.key] {
-				d.lane.log.Error("the sink took an event after refusing an earlier one of its key: it breaks the contract of Sink",
+				l.log.Error("the sink took an event after refusing an earlier one of its key: it breaks the contract of Sink",
 					"event", e.msg.Event.ID, "topic", e.msg.Topic)
 			}
 			e.fate = confirmed
 			ok = append(ok, e.msg)
-			d.lane.remember(e)
+			l.remember(e)
 		case stopped[e.key] && o.kind != permanent:
 			e.fate = waiting
 		case o.kind == unknown:
@@ -93,26 +92,26 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 				v.cause = errs[i]
 			}
 		default:
-			d.refuse(e, o, errs[i])
+			l.refuse(e, o, errs[i])
 			if e.fate == dead {
 				died[e.key] = true
 			}
-			if e.fate == refused || d.lane.sub.OnDead == Block {
+			if e.fate == refused || l.sub.OnDead == Block {
 				stopped[e.key] = true
 			}
 		}
 	}
 	v.confirmed = len(ok)
 	if len(ok) > 0 {
-		d.delivered += len(ok)
-		d.lane.confirmed(ok, took, v.cause == nil)
+		l.delivered.Add(int64(len(ok)))
+		l.confirmed(ok, took, v.cause == nil)
 	}
 	return v, nil
 }
 
 // refuse notes what the sink said of one event.
-func (d *delivery) refuse(e *entry, o outcome, err error) {
-	sub := &d.lane.sub
+func (l *lane) refuse(e *entry, o outcome, err error) {
+	sub := &l.sub
 	e.err = err
 	switch o.kind {
 	case permanent:
@@ -126,7 +125,7 @@ func (d *delivery) refuse(e *entry, o outcome, err error) {
 		}
 	case unavailable:
 		e.fate = refused
-		e.delay = d.lane.topicDown(e.msg.Topic, err)
+		e.delay = l.topicDown(e.msg.Topic, err)
 	}
 }
 
@@ -153,7 +152,7 @@ func results(err error, n int) []error {
 func (l *lane) confirmed(batch []Message, took time.Duration, up bool) {
 	l.count(len(batch))
 	if up {
-		l.sinkUp()
+		l.sink.fine(l)
 	}
 	l.topicsUp(batch)
 	for _, h := range l.relay.cfg.Hooks {
@@ -188,39 +187,31 @@ func (l *lane) tellParked(entries []*entry) {
 
 // remember notes that the sink has confirmed the event, until that is stored.
 func (l *lane) remember(e *entry) {
-	k := e.eventKey()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m, k := l.memory, e.eventKey()
 	if e.row == 0 {
-		l.sent[k] = true
+		m.sent[k] = true
 		return
 	}
-	l.retried[k] = true
-	if l.carried != nil {
+	m.retried[k] = true
+	if m.carried != nil {
 		// The fault may have struck when it was parked: then the row is there, and the stored position has not moved past it.
-		l.carried[k] = true
+		m.carried[k] = true
 	}
 }
 
 // already says whether the sink has confirmed the event before a fault.
 func (l *lane) already(e *entry) bool {
 	k := e.eventKey()
-	if !l.carried[k] && !l.retried[k] {
+	l.mu.Lock()
+	known := l.memory.carried[k] || l.memory.retried[k]
+	delete(l.memory.carried, k)
+	l.mu.Unlock()
+	if !known {
 		return false
 	}
-	delete(l.carried, k)
 	l.remember(e)
 	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Duplicates++ })
 	return true
-}
-
-// settling bounds a write of what became of events. It may outlast the tenure a little: the epoch keeps it from harm (I5),
-// and what the sink has confirmed need not be sent again.
-func (d *delivery) settling() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.tenure.ctx), statementTime)
-	stop := context.AfterFunc(d.tenure.ctx, func() { time.AfterFunc(partingTime, cancel) })
-	return ctx, func() { stop(); cancel() }
-}
-
-// statement bounds one use of the database by the tenure.
-func (d *delivery) statement() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.tenure.ctx, statementTime)
 }

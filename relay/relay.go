@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,6 +32,8 @@ type Relay struct {
 	health *watch
 	db     database
 	busy   sync.Mutex // one Run or Drain at a time
+
+	buffered atomic.Int64 // bytes read and not published
 }
 
 // New validates cfg, reporting every fault at once, and returns a Relay. It does not connect. The pool
@@ -64,7 +67,7 @@ func (r *Relay) Health() Health { return r.health.health() }
 func (r *Relay) Run(ctx context.Context) error {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	lanes, st, err := r.begin(ctx)
+	groups, st, err := r.begin(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -75,8 +78,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer over()
 	stop := r.beat(hard, st)
 	var wg sync.WaitGroup
-	for _, l := range lanes {
-		wg.Go(func() { l.run(ctx, hard) })
+	for _, g := range groups {
+		wg.Go(func() { g.run(ctx, hard) })
 	}
 	wg.Wait()
 	stop()
@@ -89,7 +92,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) Drain(ctx context.Context) (int, error) {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	lanes, st, err := r.begin(ctx)
+	groups, st, err := r.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -99,14 +102,11 @@ func (r *Relay) Drain(ctx context.Context) (int, error) {
 	defer stop()
 	var n int
 	var errs []error
-	for _, l := range lanes {
-		held, delivered, err := l.own(ctx, hard, true)
+	for _, g := range groups {
+		delivered, err := g.session(ctx, hard, true)
 		n += delivered
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, err))
-		case !held:
-			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, ErrLanesHeld))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("subscription %q: %w", g.sub.Name, err))
 		}
 	}
 	if len(errs) == 0 {
@@ -116,13 +116,13 @@ func (r *Relay) Drain(ctx context.Context) (int, error) {
 }
 
 // begin connects, waiting for a server that does not answer, and makes the subscriptions known.
-func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
+func (r *Relay) begin(ctx context.Context) ([]*group, *store.Store, error) {
 	r.info.ID = newRelayID()
 	for n := 1; ; n++ {
-		lanes, st, err := r.tryBegin(ctx)
+		groups, st, err := r.tryBegin(ctx)
 		if err == nil {
 			r.databaseUp()
-			return lanes, st, nil
+			return groups, st, nil
 		}
 		if ctx.Err() != nil || !store.Transient(err) {
 			return nil, nil, fmt.Errorf("relay: %w", err)
@@ -135,7 +135,7 @@ func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
 	}
 }
 
-func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
+func (r *Relay) tryBegin(ctx context.Context) ([]*group, *store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	table, err := ident.Parse(r.cfg.Table)
@@ -146,7 +146,7 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var lanes []*lane
+	var groups []*group
 	for i, sub := range r.cfg.Subscriptions {
 		changed, err := st.Subscribe(ctx, store.Subscription{
 			Name: sub.Name, Lanes: sub.Lanes, AggregateTypes: sub.Filter.AggregateTypes, EventTypes: sub.Filter.EventTypes,
@@ -163,13 +163,12 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		lanes = append(lanes, &lane{
-			relay: r, index: i, sub: sub, topic: topic, store: st, log: log,
-			sent: map[eventKey]bool{}, retried: map[eventKey]bool{}, down: map[string]int{},
+		groups = append(groups, &group{
+			relay: r, index: i, sub: sub, topic: topic, store: st, log: log, sink: newSinkState(), memory: map[int]*memory{},
 		})
 	}
 	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)
-	return lanes, st, nil
+	return groups, st, nil
 }
 
 // newRelayID is a random uuid.

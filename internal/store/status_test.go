@@ -72,7 +72,7 @@ func TestReadStatus(t *testing.T) {
 	diff(want)
 
 	// Of a window in progress, what is up to p and ahead of it is settled.
-	exec(t, pool, `INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) SELECT pg_current_snapshot(), 6, pg_current_xact_id(), run FROM commitrelay.windows WHERE id = 0`)
+	exec(t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) SELECT 1, pg_current_snapshot(), 6, pg_current_xact_id(), run FROM commitrelay.windows WHERE id = 0`)
 	exec(t, pool, `UPDATE commitrelay.lanes SET to_window = (SELECT max(id) FROM commitrelay.windows), p = 2, ahead = '{4}' WHERE subscription = 'all'`)
 	want.Subscriptions[0].Lanes[0] = store.LaneStatus{Pending: 3, Position: 2, Window: 6}
 	diff(want)
@@ -121,7 +121,7 @@ func TestReadStatusLateAndMany(t *testing.T) {
 	if _, err := pool.Exec(ctx, insert, 3); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, pool, `INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) SELECT pg_current_snapshot(), 5, pg_snapshot_xmax(pg_current_snapshot()), run FROM commitrelay.windows WHERE id = 0`)
+	exec(t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) SELECT 1, pg_current_snapshot(), 5, pg_snapshot_xmax(pg_current_snapshot()), run FROM commitrelay.windows WHERE id = 0`)
 	exec(t, pool, `UPDATE commitrelay.lanes SET from_window = (SELECT max(id) FROM commitrelay.windows)`)
 	lane := func() store.LaneStatus {
 		t.Helper()

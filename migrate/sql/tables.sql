@@ -31,21 +31,21 @@ CREATE TABLE :"schema".subscriptions (
 -- the bounds of transactions still running, the floor, and the server run in which all of it was read.
 -- Written once per relay and shared by the lanes that refer to it. Row 0 is the beginning: nothing visible yet,
 -- on the server where the tables were made.
--- catch_up is set on the edge that ends a window after a restore: what that window leaves out (docs/design.md, I4).
+-- Relays choose the ids at random.
 CREATE TABLE :"schema".windows (
-    id              bigint          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id              bigint          PRIMARY KEY,
     snapshot        pg_snapshot     NOT NULL,
     h               bigint          NOT NULL,
     next_xid        xid8            NOT NULL,
     bounds          jsonb           NOT NULL DEFAULT '{}',
     floor           bigint          NOT NULL DEFAULT 0,
     run             jsonb           NOT NULL,
-    catch_up        jsonb,
     created_at      timestamptz     NOT NULL DEFAULT now()
 );
 
 -- One part of a subscription: the unit that one relay owns. Everything visible at from_window is settled; if to_window
--- is set, so is everything between the two with seq <= p or seq in ahead.
+-- is set, so is everything between the two with seq <= p or seq in ahead. catch_up is set while the window is the one after
+-- a restore: what it leaves out (docs/design.md, I4).
 -- Every write of delivery state carries the epoch.
 CREATE TABLE :"schema".lanes (
     subscription    text            NOT NULL REFERENCES :"schema".subscriptions ON DELETE CASCADE,
@@ -57,6 +57,7 @@ CREATE TABLE :"schema".lanes (
     to_window       bigint,
     p               bigint          NOT NULL DEFAULT 0,
     ahead           bigint[]        NOT NULL DEFAULT '{}',
+    catch_up        jsonb,
     stored_at       timestamptz     NOT NULL DEFAULT now(),
     PRIMARY KEY (subscription, lane)
 ) WITH (fillfactor = 50);
@@ -112,7 +113,7 @@ CREATE UNLOGGED TABLE :"schema".run (
 INSERT INTO :"schema".run DEFAULT VALUES;
 
 -- The beginning (see windows). Its next_xid is the first that any cluster hands out.
-INSERT INTO :"schema".windows (id, snapshot, h, next_xid, run) OVERRIDING SYSTEM VALUE
+INSERT INTO :"schema".windows (id, snapshot, h, next_xid, run)
 SELECT 0, '3:3:', 0, '3', jsonb_build_object(
     'system', c.system_identifier::text,
     'timeline', k.timeline_id,

@@ -1,7 +1,7 @@
 -- What is settled of a lane. Walks the primary keys; takes ACCESS SHARE.
-SELECT l.p, l.ahead,
+SELECT l.p, l.ahead, l.catch_up,
        f.id, f.snapshot::text, f.h, f.next_xid::text, f.bounds, f.floor, f.run,
-       t.id, t.snapshot::text, t.h, t.next_xid::text, t.bounds, t.floor, t.run, t.catch_up
+       t.id, t.snapshot::text, t.h, t.next_xid::text, t.bounds, t.floor, t.run
 FROM :"schema".lanes AS l
 JOIN :"schema".windows AS f ON f.id = l.from_window
 LEFT JOIN :"schema".windows AS t ON t.id = l.to_window

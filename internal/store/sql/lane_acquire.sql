@@ -1,9 +1,0 @@
--- Takes a lane that is free, whose lease has run out, or that is ours already ($3), for a lease of $4 seconds. The new
--- epoch fences every earlier owner. No row: another live relay has it.
--- Walks the primary key; locks the lane's row.
-UPDATE :"schema".lanes
-SET owner = $3::uuid, epoch = epoch + 1, lease_until = now() + make_interval(secs => $4::float8)
-WHERE subscription = $1::text
-  AND lane = $2::integer
-  AND (owner IS NULL OR owner = $3::uuid OR lease_until < now())
-RETURNING epoch;
