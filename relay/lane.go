@@ -229,22 +229,14 @@ func void(open window.Open, r window.Reading, broken string) string {
 	if broken != "" {
 		return broken
 	}
-	return end(open).Void(r)
-}
-
-// end is the newest position of what is stored. The one where an open window began may be from before a break.
-func end(open window.Open) *window.Position {
-	if open.Window != nil {
-		return open.Window.To
-	}
-	return open.From
+	return open.Newest().Void(r)
 }
 
 // recover plans the way on after a break of the counters, and stores it before anything is published. It waits for writers
 // to leave the events table for a moment, as long as it takes, and says who they are.
 func (d *delivery) recover(ctx context.Context, open window.Open, reading window.Reading, reason string) (window.Open, window.Reading, error) {
 	l := d.lane
-	if l.broken != "" || reading.H < end(open).H {
+	if l.broken != "" || reading.H < open.Newest().H {
 		// Nothing will show it any more, once the sequence has been set right. That may take as long as a person takes.
 		open = open.Renumbered()
 		if err := d.storeOpen(reading.Run, open); err != nil {

@@ -47,7 +47,7 @@ func TestTenureExtended(t *testing.T) {
 		defer tn.close()
 		pass(3 * time.Second)
 		sent := time.Now()
-		time.Sleep(2 * time.Second) // the answer takes this long
+		pass(2 * time.Second) // the answer takes this long
 		tn.extend(sent)
 		pass(6*time.Second - time.Nanosecond)
 		synctest.Wait()

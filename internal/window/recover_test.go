@@ -50,7 +50,7 @@ var breakages = []breakage{
 	{name: "crash", happen: func(s *modelServer, settled Open) {
 		// What was there when the position was stored has reached the disk, and so have all commits. Ids that left no
 		// trace, and numbers that nobody committed, may be handed out again.
-		newest := settled.newest()
+		newest := settled.Newest()
 		s.kill()
 		s.run.ID += "'"
 		low := max(s.ended+1, newest.Snapshot.Xmax)
@@ -80,7 +80,7 @@ func (c *consumer) recover() (again bool) {
 	if err != nil {
 		panic(err)
 	}
-	if c.settled.newest().Void(r) == "" {
+	if c.settled.Newest().Void(r) == "" {
 		c.reader = NewReader(c.src, c.settled, r)
 		return false
 	}

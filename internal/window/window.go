@@ -32,8 +32,8 @@ type Open struct {
 	Ahead  []int64
 }
 
-// newest is the position that was read last. That of a lane that catches up with a break is not the void one where it began.
-func (o Open) newest() *Position {
+// Newest is the position that was read last. That of a lane that catches up with a break is not the void one where it began.
+func (o Open) Newest() *Position {
 	if o.Window != nil {
 		return o.Window.To
 	}
@@ -49,7 +49,7 @@ func Recover(old Open, r Reading) Open {
 		Floor:  r.H,
 		Bounds: Bounds{Pairs: []Pair{{r.Next, r.H}}},
 	}
-	last := old.newest()
+	last := old.Newest()
 	catchUp := CatchUp{Snapshot: old.From.Snapshot.String(), H: old.From.H}
 	p, ahead := old.From.Floor, []int64(nil)
 	catchingUp := false
