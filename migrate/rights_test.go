@@ -132,7 +132,7 @@ func TestRelayRole(t *testing.T) {
 			`INSERT INTO commitrelay.relays (id, host, pid, version, subscriptions, lease) VALUES (gen_random_uuid(), 'h', 1, 'v', '{}', '10s')`,
 			`UPDATE commitrelay.relays SET heartbeat_at = clock_timestamp()`,
 			`UPDATE commitrelay.lanes SET owner = gen_random_uuid(), epoch = epoch + 1, lease_until = clock_timestamp() + '10s'`,
-			`WITH w AS (INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) SELECT snapshot, h, next_xid, run FROM commitrelay.windows WHERE id = 0 RETURNING id)
+			`WITH w AS (INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) SELECT 7, snapshot, h, next_xid, run FROM commitrelay.windows WHERE id = 0 RETURNING id)
 				UPDATE commitrelay.lanes SET to_window = w.id FROM w`,
 			`INSERT INTO commitrelay.parked (subscription, lane, state, epoch, topic, seq, event_id, aggregate_type, aggregate_id, event_type, payload, created_at)
 				SELECT 'all', 0, 'parked', 1, 't', seq, id, aggregate_type, aggregate_id, event_type, payload, created_at FROM outbox_events`,

@@ -45,7 +45,7 @@ func TestUninstall(t *testing.T) {
 	exec(t, pool, `INSERT INTO commitrelay.subscriptions (name, lanes, sink, topic) VALUES ('all', 1, 's', 't');
 		INSERT INTO commitrelay.lanes (subscription, lane) VALUES ('all', 0)`)
 	refused(uninstall(), migrate.ErrUnsettled, "1 of them")
-	exec(t, pool, `WITH w AS (INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) VALUES (pg_current_snapshot(), 1, '3', '{}') RETURNING id)
+	exec(t, pool, `WITH w AS (INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) VALUES (7, pg_current_snapshot(), 1, '3', '{}') RETURNING id)
 		UPDATE commitrelay.lanes SET from_window = id FROM w`)
 	exec(t, pool, `INSERT INTO commitrelay.parked (subscription, lane, state, epoch, topic, seq, event_id, aggregate_type, aggregate_id, event_type, created_at)
 		SELECT 'all', 0, 'dead', 1, 't', seq, id, aggregate_type, aggregate_id, event_type, created_at FROM outbox_events`)

@@ -120,16 +120,19 @@ func TestViewByPosition(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			add := func(w window) int64 {
-				return get[int64](t, pool, `INSERT INTO commitrelay.windows (snapshot, h, floor, catch_up, next_xid, run)
-					VALUES ($1::text::pg_snapshot, $2, $3, nullif($4, '')::jsonb, '200', '{}') RETURNING id`, w.snapshot, w.h, w.floor, w.catchUp)
+				return get[int64](t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, floor, next_xid, run)
+					SELECT max(id) + 1, $1::text::pg_snapshot, $2, $3, '200', '{}' FROM commitrelay.windows RETURNING id`, w.snapshot, w.h, w.floor)
 			}
 			from := add(c.from)
 			var to *int64
+			catchUp := ""
 			if c.to != nil {
 				id := add(*c.to)
-				to = &id
+				to, catchUp = &id, c.to.catchUp
 			}
-			exec(t, pool, `UPDATE commitrelay.lanes SET from_window = $1, to_window = $2, p = $3, ahead = coalesce($4, '{}'::bigint[])`, from, to, c.p, c.ahead)
+			exec(t, pool, `UPDATE commitrelay.lanes
+				SET from_window = $1, to_window = $2, p = $3, ahead = coalesce($4, '{}'::bigint[]), catch_up = nullif($5, '')::jsonb`,
+				from, to, c.p, c.ahead, catchUp)
 			if diff := cmp.Diff(c.want, published(t, pool)); diff != "" {
 				t.Errorf("published (-want +got):\n%s", diff)
 			}
@@ -140,7 +143,7 @@ func TestViewByPosition(t *testing.T) {
 	exec(t, pool, `INSERT INTO commitrelay.parked (subscription, lane, state, epoch, attempts, last_error, topic, seq, event_id, aggregate_type, aggregate_id, event_type, created_at)
 		SELECT 'all', 0, (ARRAY['parked', 'sending', 'dead'])[seq], 1, seq, 'no', 't', seq, id, aggregate_type, aggregate_id, event_type, created_at
 		FROM outbox_events WHERE seq <= 3;
-		UPDATE commitrelay.lanes SET from_window = (SELECT max(id) FROM commitrelay.windows), to_window = NULL`)
+		UPDATE commitrelay.lanes SET from_window = (SELECT max(id) FROM commitrelay.windows), to_window = NULL, catch_up = NULL`)
 	want := map[int64]string{
 		1: "RETRYING", 2: "RETRYING", 3: "DEAD", 4: "PUBLISHED", 5: "PUBLISHED",
 		6: "PUBLISHED", 7: "PUBLISHED", 8: "PUBLISHED",

@@ -3,6 +3,8 @@ package relay
 import (
 	"log/slog"
 	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
 )
 
 // Config says what a Relay delivers and how. The zero value of a field means its default.
@@ -64,8 +66,12 @@ type Subscription struct {
 	// Filter chooses the events. The zero Filter wants all.
 	Filter Filter
 
-	// Lanes is the number of parts that relays can share, by hash of the key. This version
-	// knows 1, which is the default: total order.
+	// Start says where a new subscription begins. Default Beginning. It is not looked at again.
+	Start Start
+
+	// Lanes is the number of parts that relays share, by hash of the key: a power of two from 1 to 1024. With 1 a single
+	// relay delivers all, one batch after the other. It counts for a new subscription only: the
+	// number of one that exists is changed by `commitrelay subscriptions lanes`. Default 16.
 	Lanes int
 
 	// OnDead says what becomes of the later events of a key whose event is dead. Default Continue.
@@ -79,6 +85,15 @@ type Subscription struct {
 	// a fifth at random. Defaults 1 s and 5 min.
 	Backoff, MaxBackoff time.Duration
 }
+
+// Start says where a new subscription begins.
+type Start string
+
+// The choices of Start. The zero value means Beginning.
+const (
+	Beginning Start = "beginning" // at the first event that the outbox still holds
+	Now       Start = "now"       // at the events that are committed from now on
+)
 
 // OnDead says what becomes of the later events of a key whose event was given up.
 type OnDead string
@@ -94,6 +109,14 @@ const (
 type Filter struct {
 	AggregateTypes []string
 	EventTypes     []string
+}
+
+// stored is what the database keeps of the subscription.
+func (s *Subscription) stored() store.Subscription {
+	return store.Subscription{
+		Name: s.Name, Lanes: s.Lanes, AggregateTypes: s.Filter.AggregateTypes, EventTypes: s.Filter.EventTypes,
+		Sink: s.SinkName, Topic: s.Topic, OnDead: string(s.OnDead),
+	}
 }
 
 // probeTime bounds the statements that take no time, and are the first to meet a connection that has gone silent.

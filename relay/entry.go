@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -54,7 +53,7 @@ type verdict struct {
 
 // attempt sends the pending entries in one call and notes what became of each. An entry stays pending if its outcome is
 // not known, or if the sink held it back behind one that died.
-func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
+func (l *lane) attempt(entries []*entry) (v verdict, err error) {
 	var batch []*entry
 	var msgs []Message
 	for _, e := range entries {
@@ -66,14 +65,14 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 	if len(batch) == 0 {
 		return v, nil
 	}
-	if err := d.tenure.check(); err != nil {
+	if err := l.tenure.check(); err != nil {
 		return v, err
 	}
 	began := time.Now()
-	d.lane.calling(began)
-	errs := results(d.lane.sub.Sink.Publish(d.tenure.ctx, msgs), len(msgs))
+	l.sink.calling(l, began)
+	errs := results(l.sub.Sink.Publish(l.tenure.ctx, msgs), len(msgs))
 	took := time.Since(began)
-	d.lane.calling(time.Time{})
+	l.sink.calling(l, time.Time{})
 
 	stopped := map[store.Key]bool{} // keys whose later events must wait
 	died := map[store.Key]bool{}
@@ -82,12 +81,12 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 		switch o := outcomeOf(errs[i]); {
 		case o.kind == published:
 			if stopped[e.key] {
-				d.lane.log.Error("the sink took an event after refusing an earlier one of its key: it breaks the contract of Sink",
+				l.log.Error("the sink took an event after refusing an earlier one of its key: it breaks the contract of Sink",
 					"event", e.msg.Event.ID, "topic", e.msg.Topic)
 			}
 			e.fate = confirmed
 			ok = append(ok, e.msg)
-			d.lane.remember(e)
+			l.remember(e)
 		case stopped[e.key] && o.kind != permanent:
 			e.fate = waiting
 		case o.kind == unknown:
@@ -97,34 +96,26 @@ func (d *delivery) attempt(entries []*entry) (v verdict, err error) {
 				v.cause = errs[i]
 			}
 		default:
-			d.refuse(e, o, errs[i])
+			l.refuse(e, o, errs[i])
 			if e.fate == dead {
 				died[e.key] = true
 			}
-			if e.fate == refused || d.lane.sub.OnDead == Block {
+			if e.fate == refused || l.sub.OnDead == Block {
 				stopped[e.key] = true
 			}
 		}
 	}
 	v.confirmed = len(ok)
 	if len(ok) > 0 {
-		d.delivered += len(ok)
-		d.lane.confirmed(ok, took, v.cause == nil)
+		l.delivered.Add(int64(len(ok)))
+		l.confirmed(ok, took, v.cause == nil)
 	}
 	return v, nil
 }
 
-// sinkPatience is the least time after which health calls a sink down whose call has not returned.
-const sinkPatience = 30 * time.Second
-
-// calling notes when a call of the sink began, or that none is under way.
-func (l *lane) calling(since time.Time) {
-	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.calling = since })
-}
-
 // refuse notes what the sink said of one event.
-func (d *delivery) refuse(e *entry, o outcome, err error) {
-	sub := &d.lane.sub
+func (l *lane) refuse(e *entry, o outcome, err error) {
+	sub := &l.sub
 	e.err = err
 	switch o.kind {
 	case permanent:
@@ -138,7 +129,7 @@ func (d *delivery) refuse(e *entry, o outcome, err error) {
 		}
 	case unavailable:
 		e.fate = refused
-		e.delay = d.lane.topicDown(e.msg.Topic, err)
+		e.delay = l.topicDown(e.msg.Topic, err)
 	}
 }
 
@@ -165,7 +156,7 @@ func results(err error, n int) []error {
 func (l *lane) confirmed(batch []Message, took time.Duration, up bool) {
 	l.count(len(batch))
 	if up {
-		l.sinkUp()
+		l.sink.fine(l)
 	}
 	l.topicsUp(batch)
 	for _, h := range l.relay.cfg.Hooks {
@@ -200,40 +191,31 @@ func (l *lane) tellParked(entries []*entry) {
 
 // remember notes that the sink has confirmed the event, until that is stored.
 func (l *lane) remember(e *entry) {
-	k := e.eventKey()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m, k := l.memory, e.eventKey()
 	if e.row == 0 {
-		l.sent[k] = true
+		m.sent[k] = true
 		return
 	}
-	l.retried[k] = true
-	if l.carried != nil {
+	m.retried[k] = true
+	if m.carried != nil {
 		// The fault may have struck when it was parked: then the row is there, and the stored position has not moved past it.
-		l.carried[k] = true
+		m.carried[k] = true
 	}
 }
 
 // already says whether the sink has confirmed the event before a fault.
 func (l *lane) already(e *entry) bool {
 	k := e.eventKey()
-	if !l.carried[k] && !l.retried[k] {
+	l.mu.Lock()
+	known := l.memory.carried[k] || l.memory.retried[k]
+	delete(l.memory.carried, k)
+	l.mu.Unlock()
+	if !known {
 		return false
 	}
-	delete(l.carried, k)
 	l.remember(e)
 	l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Duplicates++ })
 	return true
-}
-
-// settling bounds a write of what became of events. It may outlast the tenure a little: the epoch keeps it from harm (I5),
-// and what the sink has confirmed need not be sent again.
-func (d *delivery) settling() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(d.tenure.ctx))
-	grace := time.AfterFunc(statementTime, cancel)
-	stop := context.AfterFunc(d.tenure.ctx, func() { grace.Reset(partingTime) })
-	return ctx, func() { stop(); grace.Stop(); cancel() }
-}
-
-// statement bounds one use of the database by the tenure.
-func (d *delivery) statement() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.tenure.ctx, statementTime)
 }

@@ -234,7 +234,7 @@ func TestOwnerIsCutOff(t *testing.T) {
 	book.wait(t, sink)
 	proxy.Resume()
 	testwait.Until(t, "the first to stand by", func() bool { return first.Health().Subscriptions[0].State == relay.Standby })
-	log.waitFor("lane lost")
+	log.waitFor("PostgreSQL does not answer")
 	book.write(t, pool, "a", 3)
 	book.wait(t, sink)
 	book.check(t, sink, pool) // what was confirmed and could not be stored may arrive twice

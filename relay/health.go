@@ -9,7 +9,8 @@ type State string
 const (
 	Starting    State = "starting"     // nothing is known yet
 	Delivering  State = "delivering"   // events are on their way, or there are none
-	Standby     State = "standby"      // another live relay owns its lanes
+	Standby     State = "standby"      // other live relays own its lanes
+	Paused      State = "paused"       // by an operator
 	SinkDown    State = "sink_down"    // the sink does not take events; they wait
 	DatabaseOut State = "database_out" // PostgreSQL does not answer
 	Stopped     State = "stopped"      // a fault that needs a person; see Error
@@ -17,7 +18,7 @@ const (
 
 // Health is what a Relay knows of itself. /readyz and `commitrelay status` show the same.
 type Health struct {
-	// Ready is true if every subscription makes progress: its state is Delivering or Standby.
+	// Ready is true if every subscription makes progress, or is not to: its state is Delivering, Standby or Paused.
 	Ready         bool                 `json:"ready"`
 	Subscriptions []SubscriptionHealth `json:"subscriptions"`
 }

@@ -4,285 +4,296 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/commitrelay/outbox/internal/store"
 	"github.com/commitrelay/outbox/internal/window"
 )
 
-const (
-	readAhead  = 2                      // pages read while one is being published
-	storeEvery = 100 * time.Millisecond // least time between two stores under load
-
-	databaseBackoff    = 100 * time.Millisecond
-	databaseMaxBackoff = 5 * time.Second
-
-	// partingTime is what remains, after the time for shutdown is over, to store the position and give the lane back.
-	partingTime = 2 * time.Second
-
-	// statementTime bounds a statement, so that a connection that has gone silent is given up.
-	statementTime = 30 * time.Second
-)
-
-// lane is one lane of a subscription, and what this relay does with it: acquire, deliver, give back. One goroutine runs
-// it; a second one reads ahead.
+// lane is one lane in this relay's hands, from its acquisition until it is given back or lost. One goroutine works on it.
 type lane struct {
-	relay *Relay
-	index int // of the subscription, in the configuration
-	sub   Subscription
-	topic topicTemplate
-	store *store.Store
-	log   *slog.Logger
+	*session
+	number int
+	tenure *tenure
+	log    *slog.Logger
+	queue  *queue
+	due    chan []store.Key // keys with parked events that are due
+	stop   chan struct{}    // closed: give the lane back
+	halts  sync.Once
 
-	// What the sink has confirmed since the position was stored last, by event. After a fault the stored position
-	// counts, and these are read again but not sent again.
-	sent    map[eventKey]bool // since the last store
-	carried map[eventKey]bool // from before the fault; nil once all from there has been read again
-	retried map[eventKey]bool // parked events whose rows are not gone yet
+	parked   parkedKeys
+	parkedAt time.Time // when parked was read
 
-	down   map[string]int // topics that are unavailable, with the number of refusals in a row
-	broken string         // why the stored position does not count, found while reading
+	mu     sync.Mutex
+	open   window.Open // settled
+	moved  int         // how often open has moved
+	kept   int         // moved, when it was stored last
+	storeH int64       // where it stood then
+	memory *memory
 }
 
-type eventKey struct {
-	id  [16]byte
-	seq int64
-}
-
-// run owns the lane whenever it can, until ctx ends. hard ends when the time for shutdown is over.
-func (l *lane) run(ctx, hard context.Context) {
-	for failures := 0; ctx.Err() == nil; {
-		began := time.Now()
-		held, n, err := l.own(ctx, hard, false)
-		pause := time.Duration(0)
-		if err == nil && !held {
-			err = l.exists(ctx)
-		}
-		switch {
-		case err == nil && !held:
-			l.state(Standby, nil)
-			pause = backoff(min(l.relay.cfg.Lease/10, time.Second), time.Second, 1)
-		case err == nil, ctx.Err() != nil:
-		case errors.Is(err, window.ErrRunChanged):
-			l.log.Warn("back to the stored position", "reason", err)
-			failures, pause = again(failures, n)
-		case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
-			l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Fenced++ })
-			l.log.Warn("lane lost", "reason", err)
-			failures, pause = again(failures, n)
-		default:
-			if !store.Transient(err) {
-				// It needs a person, who may mend it while we run.
-				if was := l.state(Stopped, err); was.Error != err.Error() {
-					l.log.Error("delivery stopped, trying again", "error", err)
-				}
-			} else {
-				l.relay.databaseDown(ctx, err)
-				l.state(DatabaseOut, err)
-			}
-			if n > 0 || time.Since(began) > databaseMaxBackoff {
-				failures = 0 // it went well for a while
-			}
-			failures++
-			pause = backoff(databaseBackoff, databaseMaxBackoff, failures)
-		}
-		if pause > 0 {
-			wait(ctx, pause)
-		}
+// newLane begins with the acquisition, which was sent at the given time.
+func (s *session) newLane(held store.Lane, sent time.Time) *lane {
+	return &lane{
+		session: s,
+		number:  held.Lane,
+		tenure:  newTenure(s.hard, held, sent, s.relay.cfg.Lease),
+		log:     s.log.With("lane", held.Lane),
+		queue:   newQueue(func(bytes int) { s.relay.buffered.Add(-int64(bytes)); notify(s.wake) }),
+		due:     make(chan []store.Key, 1),
+		stop:    make(chan struct{}),
+		memory:  s.of(held.Lane),
 	}
 }
 
-// exists makes sure that a lane that cannot be had is in the database at all.
-func (l *lane) exists(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.probeTime())
-	defer cancel()
-	_, err := l.store.Load(ctx, store.Lane{Subscription: l.sub.Name})
-	return err
-}
+// halt asks for the lane to be given back, as soon as what is in flight is settled.
+func (l *lane) halt() { l.halts.Do(func() { close(l.stop) }) }
 
-// again is the pause after a tenure that ended early: none after the first, growing as long as none delivers anything.
-func again(failures, delivered int) (int, time.Duration) {
-	if delivered > 0 || failures == 0 {
-		return 1, 0
-	}
-	return failures + 1, backoff(databaseBackoff, databaseMaxBackoff, failures)
-}
-
-// own takes the lane and delivers from it until ctx ends, the lane is lost, or something fails. held is false if another
-// relay has it. With once it ends when nothing is due.
-func (l *lane) own(ctx, hard context.Context, once bool) (held bool, n int, err error) {
-	me := store.Lane{Subscription: l.sub.Name, Owner: l.relay.info.ID}
-	sent := time.Now()
-	held, err = l.acquire(hard, &me) // not ctx: a statement that is broken off may take the lane all the same
-	if err != nil || !held {
-		return held, 0, err
-	}
-	t := newTenure(hard, me, sent, l.relay.cfg.Lease)
-	l.relay.held.add(t)
-	n, err = l.deliver(ctx, t, once)
-	l.relay.held.remove(t)
-	t.close()
-
-	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
-	defer cancel()
-	if releaseErr := l.store.Release(parting, me); err == nil {
-		err = releaseErr // otherwise the lease runs out
-	}
-	return true, n, err
-}
-
-func (l *lane) acquire(ctx context.Context, me *store.Lane) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.relay.cfg.probeTime())
-	defer cancel()
-	return l.store.Acquire(ctx, me, l.relay.cfg.Lease)
-}
-
-// deliver reads and publishes until ctx ends (then it finishes what is in flight), the tenure ends, or something fails.
-func (l *lane) deliver(ctx context.Context, t *tenure, once bool) (n int, err error) {
-	d := &delivery{lane: l, tenure: t, once: once}
-	reader, err := d.begin(ctx)
-	if err != nil {
-		if t.ctx.Err() != nil {
-			err = context.Cause(t.ctx)
-		}
-		return 0, err
-	}
-	l.relay.databaseUp()
-	l.log.Info("lane taken", "epoch", t.lane.Epoch)
-
-	feedCtx, stop := context.WithCancel(t.ctx)
-	items := make(chan item, readAhead)
-	fed := make(chan error, 1)
-	go func() { fed <- l.feed(feedCtx, reader, items, once) }()
-	err = d.loop(ctx, items)
-	stop()
-	for range items { // let the reader go
-	}
-	feedErr := <-fed
-	switch {
-	case ctx.Err() != nil:
-	case t.ctx.Err() != nil:
-		err = context.Cause(t.ctx)
-	case err == nil:
-		err = feedErr
-	}
-
-	if err != nil {
-		l.carry()
-		d.unstored()
-	}
-	// What is settled is stored even so, if the lane still is ours to write to: the epoch decides.
-	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
-	defer cancel()
-	switch {
-	case errors.Is(err, window.ErrRunChanged):
-		l.broken = d.regression(err)
-	case errors.Is(err, store.ErrFenced):
+func (l *lane) halted() bool {
+	select {
+	case <-l.stop:
+		return true
 	default:
-		err = errors.Join(err, d.save(parting))
+		return false
 	}
-	return d.delivered, err
 }
 
-// carry keeps what was confirmed but not stored, over a fault.
-func (l *lane) carry() {
-	if l.carried == nil {
-		l.carried = map[eventKey]bool{}
+// work delivers from the lane until it is halted or lost, or the session ends, and gives it back.
+func (l *lane) work() {
+	err := l.begin()
+	if err == nil {
+		l.log.Info("lane taken", "epoch", l.tenure.lane.Epoch)
+		err = l.loop()
+	} else if l.tenure.ctx.Err() != nil && l.hard.Err() == nil {
+		err = context.Cause(l.tenure.ctx)
 	}
-	for k := range l.sent {
-		l.carried[k] = true
+	l.leave(l.number)
+	l.queue.drop()
+	if err == nil {
+		err = l.part()
 	}
-	clear(l.sent)
+	l.relay.held.remove(l.tenure)
+	l.tenure.close()
+	l.sink.forget(l)
+	l.mu.Lock()
+	if err != nil {
+		l.memory.carry()
+	}
+	l.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, errSessionOver):
+	case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
+		l.relay.health.update(l.index, func(h *SubscriptionHealth) { h.Fenced++ })
+		l.log.Warn("lane lost", "reason", err)
+	default:
+		l.fail(err)
+	}
 }
 
 // begin loads what is settled, and the keys that must wait. The epoch has been taken before.
-func (d *delivery) begin(ctx context.Context) (*window.Reader, error) {
-	sctx, cancel := d.statement()
+func (l *lane) begin() error {
+	ctx, cancel := l.statement()
 	defer cancel()
-	l := d.lane
-	open, err := l.store.Load(sctx, d.tenure.lane)
+	open, lanes, err := l.store.Load(ctx, l.tenure.lane)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reading, err := l.store.Position(sctx)
+	if lanes != l.width {
+		return errLanesChanged
+	}
+	l.storeMu.Lock()
+	l.foreign[open.From.ID], l.foreign[end(open).ID] = true, true
+	l.storeMu.Unlock()
+	reading, err := l.store.Position(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if reason := void(open, reading, l.broken); reason != "" {
-		if open, reading, err = d.recover(ctx, open, reading, reason); err != nil {
-			return nil, err
+	if reading.Run != l.run {
+		return window.ErrRunChanged
+	}
+	if reason := l.void(open, reading); reason != "" {
+		if open, err = l.recover(open, reading, reason); err != nil {
+			return err
 		}
 	}
-	l.broken = ""
-	d.run = reading.Run
-	d.open = open
-	d.stored = open.From.H
-	if err := d.loadParked(); err != nil {
-		return nil, err
+	if err := l.loadParked(); err != nil {
+		return err
 	}
-	src := l.store.NewReader(l.sub.Filter.AggregateTypes, l.sub.Filter.EventTypes, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
-	return window.NewReader(bounded{src, l.relay.cfg.probeTime()}, open, reading), nil
+	l.mu.Lock()
+	l.open, l.storeH = open, open.From.H
+	l.mu.Unlock()
+	l.join(l.number, open)
+	return nil
 }
 
 // void says why what is stored does not continue at r, or "".
-func void(open window.Open, r window.Reading, broken string) string {
-	if broken != "" {
-		return broken
+func (l *lane) void(open window.Open, r window.Reading) string {
+	if l.broken != "" {
+		return l.broken
 	}
-	return open.Newest().Void(r)
+	return open.Void(r)
 }
 
-// recover plans the way on after a break of the counters, and stores it before anything is published. It waits for writers
-// to leave the events table for a moment, as long as it takes, and says who they are.
-func (d *delivery) recover(ctx context.Context, open window.Open, reading window.Reading, reason string) (window.Open, window.Reading, error) {
-	l := d.lane
-	if l.broken != "" || reading.H < open.Newest().H {
+// recover plans the way on after a break of the counters, and stores it before anything is published.
+func (l *lane) recover(open window.Open, reading window.Reading, reason string) (window.Open, error) {
+	if l.broken != "" || open.Regressed(reading) {
 		// Nothing will show it any more, once the sequence has been set right. That may take as long as a person takes.
 		open = open.Renumbered()
-		if err := d.storeOpen(reading.Run, open); err != nil {
-			return open, reading, err
+		if err := l.storeOpen(open); err != nil {
+			return open, err
 		}
 	}
-	for n := 1; ; n++ {
-		reading, err := l.quietPosition(d)
-		if held, ok := errors.AsType[*store.HeldError](err); ok {
-			if was := l.state(Starting, held); was.Error != held.Error() {
-				l.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
+	quiet, err := l.quietPosition(l.ctx, l, reason)
+	if err != nil {
+		return open, err
+	}
+	next := window.Recover(open, quiet)
+	l.log.Info("catching up from the table", "settled_up_to", next.Window.CatchUp.H, "from_seq", next.P, "to_seq", next.Window.To.H)
+	return next, l.storeOpen(next)
+}
+
+// loop publishes what the reader hands over and retries what is due.
+func (l *lane) loop() error {
+	for {
+		select {
+		case keys := <-l.due:
+			if err := l.retry(keys); err != nil {
+				return err
 			}
-			if !d.pause(ctx, backoff(50*time.Millisecond, 2*time.Second, n)) {
-				return open, reading, held
+		default:
+		}
+		if over, err := l.over(); over {
+			return err
+		}
+		if page := l.queue.take(); page != nil {
+			done, err := l.settle(page)
+			if err != nil || done {
+				return err
 			}
 			continue
 		}
-		if err != nil {
-			return open, reading, err
+		select {
+		case <-l.queue.ready:
+		case keys := <-l.due:
+			if err := l.retry(keys); err != nil {
+				return err
+			}
+		case <-l.stop:
+		case <-l.soft.Done():
+		case <-l.tenure.ctx.Done():
+		case <-l.ctx.Done():
 		}
-		next := window.Recover(open, reading)
-		l.log.Warn("stored position is void, catching up from the table",
-			"reason", reason, "settled_up_to", next.Window.CatchUp.H, "from_seq", next.P, "to_seq", next.Window.To.H)
-		return next, reading, d.storeOpen(reading.Run, next)
 	}
 }
 
-func (d *delivery) storeOpen(run window.Run, open window.Open) error {
-	ctx, cancel := d.statement()
-	defer cancel()
-	return d.lane.store.StoreLane(ctx, d.tenure.lane, run, open, nil)
-}
-
-func (l *lane) quietPosition(d *delivery) (window.Reading, error) {
-	ctx, cancel := d.statement()
-	defer cancel()
-	return l.store.QuietPosition(ctx)
-}
-
-// regression says what ErrRunChanged told of a sequence that went back in the same run: the stored position, which is
-// older, may not show it.
-func (d *delivery) regression(err error) string {
-	if back, ok := errors.AsType[*window.RegressionError](err); ok {
-		return back.Reason
+// over says whether the lane's work has ended, and with which error.
+func (l *lane) over() (bool, error) {
+	switch {
+	case l.tenure.ctx.Err() != nil && l.hard.Err() == nil:
+		return true, context.Cause(l.tenure.ctx)
+	case l.soft.Err() != nil, l.halted():
+		return true, nil
+	case l.ctx.Err() != nil:
+		return true, errSessionOver
 	}
-	return ""
+	return false, nil
+}
+
+// settle settles a page, or notes where the reader stands. done says that a Drain has come to its end.
+func (l *lane) settle(page *window.Page) (done bool, err error) {
+	if page.At == nil && len(page.Events) > 0 {
+		return false, l.publishPage(page)
+	}
+	l.pass(page)
+	if page.At == nil || !l.once {
+		return false, nil
+	}
+	return true, l.drainParked()
+}
+
+// pass moves on over a page that holds nothing for the lane.
+func (l *lane) pass(page *window.Page) {
+	l.moveTo(l.after(page))
+	l.sink.fine(l)
+}
+
+// after is what is settled once a page is.
+func (l *lane) after(page *window.Page) window.Open {
+	switch {
+	case page.At != nil:
+		return window.Open{From: page.At}
+	case page.Last:
+		return window.Open{From: page.Window.To}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return window.Open{From: page.Window.From, Window: page.Window, P: page.P, Ahead: above(l.open.Ahead, page.P)}
+}
+
+func above(seqs []int64, p int64) (left []int64) {
+	for _, seq := range seqs {
+		if seq > p {
+			left = append(left, seq)
+		}
+	}
+	return left
+}
+
+// moveTo notes what is settled. It is stored later, but for a reader that only finds nothing again.
+func (l *lane) moveTo(open window.Open) {
+	l.mu.Lock()
+	idle := open.Window == nil && l.open.Window == nil && open.From.H == l.storeH && l.moved == l.kept
+	l.open = open
+	if !idle {
+		l.moved++
+	}
+	if open.Window == nil {
+		l.memory.carried = nil // all that could be read again has been
+	}
+	l.mu.Unlock()
+	if !idle {
+		notify(l.dirty)
+	}
+}
+
+// part stores what is settled and gives the lane back.
+func (l *lane) part() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), partingTime)
+	defer cancel()
+	if err := l.save(ctx, []*lane{l}); err != nil {
+		return err
+	}
+	return l.store.Release(ctx, l.tenure.lane)
+}
+
+// pause waits; false: the lane's work ended first.
+func (l *lane) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.stop:
+	case <-l.soft.Done():
+	case <-l.tenure.ctx.Done():
+	case <-l.ctx.Done():
+	}
+	return false
+}
+
+// statement bounds one use of the database by the tenure.
+func (l *lane) statement() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(l.tenure.ctx, statementTime)
+}
+
+// settling bounds a write of what became of events. It may outlast the tenure a little: the epoch keeps it from harm (I5),
+// and what the sink has confirmed need not be sent again.
+func (l *lane) settling() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(l.tenure.ctx))
+	grace := time.AfterFunc(statementTime, cancel)
+	stop := context.AfterFunc(l.tenure.ctx, func() { grace.Reset(partingTime) })
+	return ctx, func() { stop(); grace.Stop(); cancel() }
 }
 
 // wait pauses; false: ctx ended first.

@@ -116,18 +116,9 @@ func (r *Relay) heartbeats(ctx context.Context, st *store.Store) {
 func (r *Relay) heartbeat(ctx context.Context, st *store.Store, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for _, t := range r.held.list() {
-		sent := time.Now()
-		ours, err := st.Renew(ctx, t.lane, r.cfg.Lease)
-		switch {
-		case err != nil:
-			r.databaseDown(ctx, err)
-			return
-		case !ours:
-			t.end(store.ErrFenced)
-		default:
-			t.extend(sent)
-		}
+	if err := r.renew(ctx, st); err != nil {
+		r.databaseDown(ctx, err)
+		return
 	}
 	info := r.info
 	info.Health = r.health.json()
@@ -136,4 +127,29 @@ func (r *Relay) heartbeat(ctx context.Context, st *store.Store, within time.Dura
 		return
 	}
 	r.databaseUp()
+}
+
+// renew prolongs all leases in one statement.
+func (r *Relay) renew(ctx context.Context, st *store.Store) error {
+	held := r.held.list()
+	if len(held) == 0 {
+		return nil
+	}
+	lanes := make([]store.Lane, len(held))
+	for i, t := range held {
+		lanes[i] = t.lane
+	}
+	sent := time.Now()
+	ours, err := st.Renew(ctx, r.info.ID, lanes, r.cfg.Lease)
+	if err != nil {
+		return err
+	}
+	for _, t := range held {
+		if ours[t.lane] {
+			t.extend(sent)
+		} else {
+			t.end(store.ErrFenced)
+		}
+	}
+	return nil
 }

@@ -211,16 +211,6 @@ func TestRunRefuses(t *testing.T) {
 			want: []string{"outbox_events", "commitrelay migrate up"},
 			is:   store.ErrNoTable,
 		},
-		"another number of lanes": {
-			wrong: func(t *testing.T, pool *pgxpool.Pool, r *relay.Relay) {
-				if _, err := r.Drain(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				mustExec(t, pool, "UPDATE commitrelay.subscriptions SET lanes = 4")
-			},
-			want: []string{`"all"`, "lanes", "4"},
-			is:   store.ErrLanesDiffer,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"time"
 
 	"github.com/commitrelay/outbox/internal/store"
@@ -14,60 +13,65 @@ const (
 )
 
 // publishPage settles every event of a page: published, parked or dead. While the sink is down it waits, and repeats what
-// is not confirmed. done is false if ctx or the tenure ended first; d.open says how far it came.
-func (d *delivery) publishPage(ctx context.Context, page *window.Page) (done bool, err error) {
-	entries := d.entries(page)
+// is not confirmed, until the lane's work ends; l.open then says how far it came.
+func (l *lane) publishPage(page *window.Page) error {
+	entries := l.entries(page)
 	for tries := 1; ; tries++ {
-		v, err := d.attempt(entries)
+		v, err := l.attempt(entries)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if err := d.settlePage(page, entries); err != nil {
-			return false, err
+		if err := l.settlePage(page, entries); err != nil {
+			return err
 		}
 		if v.again {
 			continue
 		}
 		if v.cause == nil {
-			return true, nil
+			return nil
 		}
 		if v.confirmed > 0 {
 			tries = 1
 		}
-		if ctx.Err() != nil || d.tenure.ctx.Err() != nil {
-			return false, nil
+		if over, _ := l.over(); over {
+			return nil
 		}
-		if d.once {
-			return false, v.cause
+		if l.once {
+			return v.cause
 		}
-		d.lane.sinkDown(v.cause)
-		if !d.pause(ctx, backoff(sinkBackoff, sinkMaxBackoff, tries)) {
-			return false, nil
+		l.sink.bad(l, v.cause)
+		if v.confirmed > 0 {
+			if err := l.saveNow(); err != nil {
+				return err
+			}
+		}
+		if !l.pause(backoff(sinkBackoff, sinkMaxBackoff, tries)) {
+			return nil
 		}
 	}
 }
 
 // entries are a page's events. Some are settled before they are sent: in an earlier tenure, or because they have no topic,
 // or their key must wait.
-func (d *delivery) entries(page *window.Page) []*entry {
+func (l *lane) entries(page *window.Page) []*entry {
 	ahead := map[int64]bool{}
-	for _, seq := range d.open.Ahead {
+	for _, seq := range l.open.Ahead {
 		ahead[seq] = true
 	}
 	entries := make([]*entry, len(page.Events))
 	for i := range page.Events {
 		ev := &page.Events[i]
-		topic, err := d.lane.topic.render(&ev.Event)
+		topic, err := l.topic.render(&ev.Event)
 		e := newEntry(ev, topic, 0)
 		switch {
-		case ahead[ev.Seq], d.lane.already(e):
+		case ahead[ev.Seq], l.already(e):
 			e.fate = confirmed
-		case d.parked.blocks(e.key):
+		case l.parked.blocks(e.key):
 			e.fate = waiting
 		case err != nil:
 			e.die(err)
-			if d.lane.sub.OnDead == Block {
-				d.parked.block(e.key) // in the database once the page is stored
+			if l.sub.OnDead == Block {
+				l.parked.block(e.key) // in the database once the page is stored
 			}
 		}
 		entries[i] = e
@@ -75,9 +79,9 @@ func (d *delivery) entries(page *window.Page) []*entry {
 	return entries
 }
 
-// settlePage moves d.open to what is settled of the page, and parks what must be, in one transaction (I8). Progress
-// without parking is stored later, but for a page that is left half done.
-func (d *delivery) settlePage(page *window.Page, entries []*entry) error {
+// settlePage moves l.open to what is settled of the page, and parks what must be, in one transaction (I8). Progress without
+// parking is stored later.
+func (l *lane) settlePage(page *window.Page, entries []*entry) error {
 	open := window.Open{From: page.Window.From, Window: page.Window, P: page.P}
 	var parked []*entry
 	left := false
@@ -96,7 +100,7 @@ func (d *delivery) settlePage(page *window.Page, entries []*entry) error {
 			parked = append(parked, e)
 		}
 	}
-	for _, seq := range d.open.Ahead {
+	for _, seq := range l.open.Ahead {
 		if seq > page.P {
 			open.Ahead = append(open.Ahead, seq)
 		}
@@ -104,31 +108,23 @@ func (d *delivery) settlePage(page *window.Page, entries []*entry) error {
 	if !left && page.Last {
 		open = window.Open{From: page.Window.To}
 	}
-	before := d.open
-	d.open, d.dirty = open, true
-	if len(parked) == 0 && !left && time.Since(d.storedAt) < storeEvery {
-		return nil
-	}
-	ctx, cancel := d.settling()
-	defer cancel()
 	if len(parked) == 0 {
-		return d.save(ctx)
+		l.moveTo(open)
+		return nil
 	}
 	rows := make([]store.Parking, len(parked))
 	for i, e := range parked {
 		rows[i] = e.parking()
 	}
-	if err := d.store(ctx, rows); err != nil {
-		// It moves past them only together with their rows. Whether they are there now the next owner reads.
-		d.open, d.dirty = before, false
+	if err := l.storeParking(open, rows); err != nil {
 		return err
 	}
 	for _, e := range parked {
 		e.row = storedRow
-		d.parked.add(e)
+		l.parked.add(e)
 	}
-	d.countParked()
-	d.lane.tellParked(parked)
+	l.countParked()
+	l.tellParked(parked)
 	return nil
 }
 
@@ -151,17 +147,4 @@ func (e *entry) reason() string {
 		return ""
 	}
 	return e.err.Error()
-}
-
-// pause waits; false: ctx or the tenure ended first.
-func (d *delivery) pause(ctx context.Context, dur time.Duration) bool {
-	timer := time.NewTimer(dur)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-d.tenure.ctx.Done():
-	}
-	return false
 }

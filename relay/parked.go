@@ -50,121 +50,185 @@ func (p parkedKeys) add(e *entry) {
 	}
 }
 
-// drainParked sends what is due, until nothing is.
-func (d *delivery) drainParked(ctx context.Context) error {
-	for ctx.Err() == nil {
-		next, err := d.retry()
-		if err != nil || next > 0 {
-			return err
-		}
-	}
-	return nil
-}
-
 // loadParked reads which keys must wait.
-func (d *delivery) loadParked() error {
-	ctx, cancel := d.statement()
+func (l *lane) loadParked() error {
+	ctx, cancel := l.statement()
 	defer cancel()
-	if err := d.lane.store.WakeOrphans(ctx, d.tenure.lane, d.lane.sub.OnDead == Block); err != nil {
+	if err := l.store.WakeOrphans(ctx, l.tenure.lane, l.sub.OnDead == Block); err != nil {
 		return err
 	}
-	keys, err := d.lane.store.ParkedKeys(ctx, d.tenure.lane, d.lane.sub.OnDead == Block)
+	keys, err := l.store.ParkedKeys(ctx, l.tenure.lane, l.sub.OnDead == Block)
 	if err != nil {
 		return err
 	}
-	was := d.parked
-	d.parked = parkedKeys{}
+	was := l.parked
+	l.parked = parkedKeys{}
 	for _, k := range keys {
-		d.parked[k.Key] = &parkedKey{waiting: k.Waiting, dead: k.Dead, flowing: was[k.Key] != nil && was[k.Key].flowing}
+		l.parked[k.Key] = &parkedKey{waiting: k.Waiting, dead: k.Dead, flowing: was[k.Key] != nil && was[k.Key].flowing}
 	}
-	d.parkedAt = time.Now()
-	d.countParked()
+	l.parkedAt = time.Now()
+	l.countParked()
 	return nil
 }
 
-func (d *delivery) countParked() {
-	n := d.parked.waits()
-	d.lane.relay.health.update(d.lane.index, func(h *SubscriptionHealth) { h.Parked = n })
+func (l *lane) countParked() { l.sink.parked(l, l.parked.waits()) }
+
+// lookForDue hands parked events that are due to their lanes, until the session ends.
+func (s *session) lookForDue() error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.due:
+		case <-s.ctx.Done():
+			return nil
+		}
+		all := time.Since(looked) >= parkedLook
+		if all {
+			looked = time.Now()
+		}
+		next, err := s.handDue(all)
+		if err != nil {
+			if s.ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		timer.Reset(next)
+	}
 }
 
-// retry sends parked events that are due, two calls of the sink at most, and returns when to look again.
-func (d *delivery) retry() (next time.Duration, err error) {
-	if len(d.parked) > 0 && time.Since(d.parkedAt) > parkedLook {
-		if err := d.loadParked(); err != nil {
-			return 0, err
-		}
+// handDue looks for parked events that are due and returns when to look again. all lanes are to look even if they have none: someone
+// may have taken away what their keys wait for.
+func (s *session) handDue(all bool) (next time.Duration, err error) {
+	byLane := map[int]*lane{}
+	var numbers []int
+	for _, l := range s.owned() {
+		byLane[l.number] = l
+		numbers = append(numbers, l.number)
 	}
-	limit := d.lane.relay.cfg.BatchEvents
-	due, err := d.dueKeys(limit)
+	next = retryLook
+	if len(numbers) == 0 {
+		return next, nil
+	}
+	// A probe: done every now and then, it must not be what waits for a connection that has gone silent.
+	ctx, cancel := context.WithTimeout(s.ctx, s.relay.cfg.probeTime())
+	defer cancel()
+	keys, err := s.store.DueKeys(ctx, s.sub.Name, numbers, s.relay.cfg.BatchEvents)
 	if err != nil {
 		return 0, err
 	}
-	// Of a key that has just failed only the first event is tried; of those that flow as many as fit.
-	next = retryLook
-	var first, flowing []store.Key
-	for _, k := range due {
-		switch {
-		case k.In > 0:
+	due := map[*lane][]store.Key{}
+	if all {
+		for _, l := range byLane {
+			due[l] = nil
+		}
+	}
+	for _, k := range keys {
+		if k.In > 0 {
 			next = min(next, k.In)
-		case d.parked.of(k.Key).dead:
-		case d.parked[k.Key].flowing:
-			flowing = append(flowing, k.Key)
+			continue
+		}
+		due[byLane[k.Lane]] = append(due[byLane[k.Lane]], k.Key)
+	}
+	for l, keys := range due {
+		select { // these are newer than those that it has not taken yet
+		case <-l.due:
 		default:
-			first = append(first, k.Key)
 		}
-	}
-	if len(first) > 0 {
-		next = 0
-		if err := d.retryKeys(first, 1); err != nil {
-			return 0, err
-		}
-	}
-	if len(flowing) > 0 {
-		next = 0
-		if err := d.retryKeys(flowing, max(1, limit/len(flowing))); err != nil {
-			return 0, err
-		}
+		l.due <- keys
 	}
 	return next, nil
 }
 
-// dueKeys is a probe: done every now and then, it must not be what waits for a connection that has gone silent.
-func (d *delivery) dueKeys(limit int) ([]store.DueKey, error) {
-	ctx, cancel := context.WithTimeout(d.tenure.ctx, d.lane.relay.cfg.probeTime())
-	defer cancel()
-	return d.lane.store.DueKeys(ctx, d.tenure.lane, limit)
+// drainParked sends what is due, until nothing is.
+func (l *lane) drainParked() error {
+	for {
+		ctx, cancel := l.statement()
+		due, err := l.store.DueKeys(ctx, l.sub.Name, []int{l.number}, l.relay.cfg.BatchEvents)
+		cancel()
+		if err != nil {
+			return err
+		}
+		var keys []store.Key
+		for _, k := range due {
+			if k.In <= 0 && !l.parked.of(k.Key).dead {
+				keys = append(keys, k.Key)
+			}
+		}
+		if over, _ := l.over(); over || len(keys) == 0 {
+			return nil
+		}
+		if err := l.retry(keys); err != nil {
+			return err
+		}
+	}
+}
+
+// retry sends parked events of keys that are due, in two calls of the sink at most.
+func (l *lane) retry(keys []store.Key) error {
+	if len(l.parked) > 0 && time.Since(l.parkedAt) >= parkedLook {
+		if err := l.loadParked(); err != nil {
+			return err
+		}
+	}
+	// Of a key that has just failed only the first event is tried; of those that flow as many as fit.
+	var first, flowing []store.Key
+	for _, k := range keys {
+		switch p := l.parked.of(k); {
+		case p.dead:
+		case p.flowing:
+			flowing = append(flowing, k)
+		default:
+			first = append(first, k)
+		}
+	}
+	if len(keys) > 0 {
+		defer notify(l.session.due)
+	}
+	if len(first) > 0 {
+		if err := l.retryKeys(first, 1); err != nil {
+			return err
+		}
+	}
+	if len(flowing) > 0 {
+		return l.retryKeys(flowing, max(1, l.relay.cfg.BatchEvents/len(flowing)))
+	}
+	return nil
 }
 
 // retryKeys sends the first events of keys once more and settles them.
-func (d *delivery) retryKeys(keys []store.Key, perKey int) error {
-	ctx, cancel := d.statement()
+func (l *lane) retryKeys(keys []store.Key, perKey int) error {
+	ctx, cancel := l.statement()
 	defer cancel()
-	claimed, err := d.lane.store.ClaimParked(ctx, d.tenure.lane, keys, perKey, d.lane.relay.cfg.BatchBytes)
+	claimed, err := l.store.ClaimParked(ctx, l.tenure.lane, keys, perKey, l.relay.cfg.BatchBytes)
 	if err != nil {
 		return err
 	}
 	entries := make([]*entry, len(claimed))
 	for i := range claimed {
 		// The topic is made anew: the template may have been mended since.
-		topic, err := d.lane.topic.render(&claimed[i].Event.Event)
+		topic, err := l.topic.render(&claimed[i].Event.Event)
 		e := newEntry(&claimed[i].Event, topic, claimed[i].Attempts)
 		e.row = claimed[i].RowID
 		switch {
-		case d.lane.already(e):
+		case l.already(e):
 			e.fate = confirmed
 		case err != nil:
 			e.die(err)
 		}
 		entries[i] = e
 	}
-	v, err := d.attempt(entries)
+	v, err := l.attempt(entries)
 	if err != nil {
 		return err
 	}
 	if v.cause != nil {
-		d.lane.sinkDown(v.cause)
+		l.sink.bad(l, v.cause)
 	}
-	if err := d.settleRetried(keys, entries); err != nil || !d.once {
+	if err := l.settleRetried(keys, entries); err != nil || !l.once {
 		return err
 	}
 	return v.cause
@@ -172,17 +236,17 @@ func (d *delivery) retryKeys(keys []store.Key, perKey int) error {
 
 // settleRetried stores what became of events that were sent again. An event whose outcome is not known goes back as it
 // was, and is tried again after a pause.
-func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
+func (l *lane) settleRetried(keys []store.Key, entries []*entry) error {
 	var gone []int64
 	var back []store.Settling
 	touched := map[store.Key]bool{}
 	for _, k := range keys {
 		touched[k] = true
-		d.parked.of(k).flowing = true
+		l.parked.of(k).flowing = true
 	}
 	held := map[store.Key]bool{} // keys whose first event is not due at once
 	for _, e := range entries {
-		k := d.parked.of(e.key)
+		k := l.parked.of(e.key)
 		s := store.Settling{RowID: e.row, Attempts: e.attempts, Error: e.reason()}
 		switch e.fate {
 		case confirmed:
@@ -192,7 +256,7 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 		case dead:
 			s.Dead = true
 			k.waiting--
-			k.dead = d.lane.sub.OnDead == Block
+			k.dead = l.sub.OnDead == Block
 		case refused:
 			s.Delay = &e.delay
 			k.flowing, held[e.key] = false, true
@@ -213,44 +277,46 @@ func (d *delivery) settleRetried(keys []store.Key, entries []*entry) error {
 	}
 	var wake []store.Key
 	for k := range touched {
-		if !held[k] && !d.parked.of(k).dead {
+		if !held[k] && !l.parked.of(k).dead {
 			wake = append(wake, k)
 		}
 	}
-	ctx, cancel := d.settling()
+	ctx, cancel := l.settling()
 	defer cancel()
-	if err := d.lane.store.SettleParked(ctx, d.tenure.lane, gone, back, wake); err != nil {
+	if err := l.store.SettleParked(ctx, l.tenure.lane, gone, back, wake); err != nil {
 		return err
 	}
+	l.mu.Lock()
 	for _, e := range entries {
-		delete(d.lane.retried, e.eventKey())
+		delete(l.memory.retried, e.eventKey())
 	}
-	d.lane.tellParked(entries)
-	return d.forgetKeys(ctx, touched)
+	l.mu.Unlock()
+	l.tellParked(entries)
+	return l.forgetKeys(ctx, touched)
 }
 
 // forgetKeys lets the keys go for which nothing waits any more. The count may not know of an event that someone has requeued,
 // so the database is asked.
-func (d *delivery) forgetKeys(ctx context.Context, touched map[store.Key]bool) error {
+func (l *lane) forgetKeys(ctx context.Context, touched map[store.Key]bool) error {
 	var gone []store.Key
 	for k := range touched {
-		if p := d.parked[k]; p.waiting <= 0 && !p.dead {
+		if p := l.parked[k]; p.waiting <= 0 && !p.dead {
 			gone = append(gone, k)
 		}
 	}
 	if len(gone) > 0 {
-		left, err := d.lane.store.KeysLeft(ctx, d.tenure.lane, gone)
+		left, err := l.store.KeysLeft(ctx, l.tenure.lane, gone)
 		if err != nil {
 			return err
 		}
 		for _, k := range gone {
 			if left[k] {
-				d.parked[k].waiting = 1
+				l.parked[k].waiting = 1
 			} else {
-				delete(d.parked, k)
+				delete(l.parked, k)
 			}
 		}
 	}
-	d.countParked()
+	l.countParked()
 	return nil
 }

@@ -206,7 +206,7 @@ func TestSequenceRestarted(t *testing.T) {
 					book.write(t, pool, "a", 2)
 					book.wait(t, sink)
 					book.checkOnce(t, sink, pool)
-					said := log.find("stored position is void", "the sequence was restarted")
+					said := log.find("stored positions are void", "the sequence was restarted")
 					if want := name == "with the identity"; (len(said) == 1) != want {
 						t.Errorf("the log tells %d times of a restarted sequence", len(said))
 					}

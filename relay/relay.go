@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,7 +34,8 @@ type Relay struct {
 	db     database
 	busy   sync.Mutex // one Run or Drain at a time
 
-	checked bool // the outbox was found fit
+	checked  bool         // the outbox was found fit
+	buffered atomic.Int64 // bytes read and not published
 }
 
 // New validates cfg, reporting every fault at once, and returns a Relay. It does not connect. The pool
@@ -48,9 +50,13 @@ func New(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if err != nil {
 		host = "unknown"
 	}
-	r.info = store.RelayInfo{Host: host, PID: os.Getpid(), Version: cfg.Version, Lease: cfg.Lease, Subscriptions: []string{}}
+	r.info = store.RelayInfo{
+		Host: host, PID: os.Getpid(), Version: cfg.Version, Lease: cfg.Lease,
+		Subscriptions: []string{}, Configurations: map[string]store.Subscription{},
+	}
 	for _, s := range cfg.Subscriptions {
 		r.info.Subscriptions = append(r.info.Subscriptions, s.Name)
+		r.info.Configurations[s.Name] = s.stored()
 	}
 	return r, nil
 }
@@ -62,12 +68,12 @@ func (r *Relay) Health() Health { return r.health.health() }
 // what is settled, gives its lanes back and returns nil.
 //
 // PostgreSQL or a sink that does not answer is waited for. Run returns an error only if it cannot begin:
-// what migrate.Check finds (tables, rights, sequence, triggers), or a subscription in the database that contradicts cfg.
+// what migrate.Check finds: tables, rights, sequence, triggers.
 // Run and Drain of one Relay wait for each other.
 func (r *Relay) Run(ctx context.Context) error {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	lanes, st, err := r.begin(ctx)
+	groups, st, err := r.begin(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -78,8 +84,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer over()
 	stop := r.beat(hard, st)
 	var wg sync.WaitGroup
-	for _, l := range lanes {
-		wg.Go(func() { l.run(ctx, hard) })
+	for _, g := range groups {
+		wg.Go(func() { g.run(ctx, hard) })
 	}
 	wg.Wait()
 	stop()
@@ -92,7 +98,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) Drain(ctx context.Context) (int, error) {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	lanes, st, err := r.begin(ctx)
+	groups, st, err := r.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -102,14 +108,15 @@ func (r *Relay) Drain(ctx context.Context) (int, error) {
 	defer stop()
 	var n int
 	var errs []error
-	for _, l := range lanes {
-		held, delivered, err := l.own(ctx, hard, true)
+	for _, g := range groups {
+		delivered, err := g.session(ctx, hard, true)
 		n += delivered
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, err))
-		case !held:
-			errs = append(errs, fmt.Errorf("subscription %q: %w", l.sub.Name, ErrLanesHeld))
+		if errors.Is(err, errLanesChanged) {
+			delivered, err = g.session(ctx, hard, true)
+			n += delivered
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("subscription %q: %w", g.sub.Name, err))
 		}
 	}
 	if len(errs) == 0 {
@@ -119,13 +126,13 @@ func (r *Relay) Drain(ctx context.Context) (int, error) {
 }
 
 // begin connects, waiting for a server that does not answer, and makes the subscriptions known.
-func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
+func (r *Relay) begin(ctx context.Context) ([]*group, *store.Store, error) {
 	r.info.ID = newRelayID()
 	for n := 1; ; n++ {
-		lanes, st, err := r.tryBegin(ctx)
+		groups, st, err := r.tryBegin(ctx)
 		if err == nil {
 			r.databaseUp()
-			return lanes, st, nil
+			return groups, st, nil
 		}
 		var unfit unfitError
 		if ctx.Err() != nil || errors.As(err, &unfit) || !store.Transient(err) {
@@ -139,7 +146,7 @@ func (r *Relay) begin(ctx context.Context) ([]*lane, *store.Store, error) {
 	}
 }
 
-func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
+func (r *Relay) tryBegin(ctx context.Context) ([]*group, *store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	table, err := ident.Parse(r.cfg.Table)
@@ -153,30 +160,29 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*lane, *store.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var lanes []*lane
+	var groups []*group
 	for i, sub := range r.cfg.Subscriptions {
-		changed, err := st.Subscribe(ctx, store.Subscription{
-			Name: sub.Name, Lanes: sub.Lanes, AggregateTypes: sub.Filter.AggregateTypes, EventTypes: sub.Filter.EventTypes,
-			Sink: sub.SinkName, Topic: sub.Topic, OnDead: string(sub.OnDead),
-		})
+		was, err := st.Subscribe(ctx, sub.stored(), sub.Start == Now)
 		if err != nil {
 			return nil, nil, err
 		}
 		log := r.log.With("subscription", sub.Name)
-		if changed {
+		if was.Changed {
 			log.Warn("another configuration of this subscription was stored and is replaced: do all its relays have this one?")
+		}
+		if was.Lanes != sub.Lanes {
+			log.Info("the number of lanes in the database counts, not that in the configuration", "lanes", was.Lanes, "configured", sub.Lanes)
 		}
 		topic, err := parseTopic(sub.Topic)
 		if err != nil {
 			return nil, nil, err
 		}
-		lanes = append(lanes, &lane{
-			relay: r, index: i, sub: sub, topic: topic, store: st, log: log,
-			sent: map[eventKey]bool{}, retried: map[eventKey]bool{}, down: map[string]int{},
+		groups = append(groups, &group{
+			relay: r, index: i, sub: sub, topic: topic, store: st, log: log, sink: newSinkState(), memory: map[int]*memory{},
 		})
 	}
 	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)
-	return lanes, st, nil
+	return groups, st, nil
 }
 
 // check looks, once, for what would keep the relay from working or let it lose events: rights, the sequence, triggers.
@@ -242,6 +248,7 @@ func (r *Relay) shutdown(ctx context.Context) (hard context.Context, over func()
 // beat renews leases in the background until the returned function is called, which says goodbye.
 func (r *Relay) beat(ctx context.Context, st *store.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.heartbeat(ctx, st, r.cfg.Lease/3) // others share with us from now on
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

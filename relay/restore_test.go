@@ -122,7 +122,7 @@ func TestDumpAndRestore(t *testing.T) {
 					breakOffCatchUp(t, pool, book, sink)
 				}
 				log, stop := resumed(t, pool, book, sink)
-				if i == 0 && len(log.find("stored position is void")) > 0 {
+				if i == 0 && len(log.find("stored positions are void")) > 0 {
 					t.Error("caught up for a second time, want to go on where the first was broken off")
 				}
 				newcomer(t, pool)
@@ -147,7 +147,7 @@ func breakOffCatchUp(t testing.TB, pool *pgxpool.Pool, book *ledger, sink *captu
 	})
 	cfg, log := logged(t, sink)
 	_, stop := start(t, pool, cfg)
-	log.waitFor("stored position is void", "another database cluster")
+	log.waitFor("stored positions are void", "another database cluster")
 	log.waitFor("sink down")
 	book.write(t, pool, "a", 1)
 	stop()
@@ -209,7 +209,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	book.write(t, pool, "a", 3)
 	log, _ := resumed(t, pool, book, sink)
-	log.waitFor("stored position is void", "another database cluster")
+	log.waitFor("stored positions are void", "another database cluster")
 }
 
 // A copy of the files of a stopped server goes on where the original stopped, beside it.

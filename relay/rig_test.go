@@ -106,7 +106,7 @@ func insert(t testing.TB, pool *pgxpool.Pool, key, payload string) {
 func config(sink relay.Sink) relay.Config {
 	return relay.Config{
 		Lease:         2 * time.Second,
-		Subscriptions: []relay.Subscription{{Name: "all", Sink: sink, Backoff: 50 * time.Millisecond}},
+		Subscriptions: []relay.Subscription{{Name: "all", Sink: sink, Lanes: 1, Backoff: 50 * time.Millisecond}},
 	}
 }
 

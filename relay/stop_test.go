@@ -28,7 +28,7 @@ func TestStopWhileTakingTheLane(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	if _, err := tx.Exec(t.Context(), "SELECT FROM commitrelay.lanes FOR UPDATE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE commitrelay.lanes IN EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Lease = time.Hour
@@ -49,7 +49,7 @@ func TestStopWhileTakingTheLane(t *testing.T) {
 		}
 		return n
 	}
-	testwait.Until(t, "the relay waits for the lane's row", func() bool { return taking() == 1 })
+	testwait.Until(t, "the relay waits for the lanes", func() bool { return taking() == 1 })
 	cancel()
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

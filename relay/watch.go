@@ -55,7 +55,7 @@ func (w *watch) health() Health {
 			c.State, c.Since, c.Error = SinkDown, s.calling, "the sink has not answered a call since then"
 		}
 		h.Subscriptions = append(h.Subscriptions, c)
-		if c.State != Delivering && c.State != Standby {
+		if c.State != Delivering && c.State != Standby && c.State != Paused {
 			h.Ready = false
 		}
 	}
@@ -68,98 +68,6 @@ func (w *watch) json() []byte {
 		return []byte("{}") // times beyond year 9999 only
 	}
 	return b
-}
-
-// state sets a lane's state; an empty err clears the error.
-func (l *lane) state(s State, err error) SubscriptionHealth {
-	return l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-		h.State, h.Error = s, ""
-		if err != nil {
-			h.Error = err.Error()
-		}
-	})
-}
-
-// sinkDown notes that the sink does not take events. It is said once, not per attempt.
-func (l *lane) sinkDown(err error) {
-	if was := l.state(SinkDown, err); was.State == SinkDown {
-		return
-	}
-	l.log.Warn("sink down, events wait", "error", err)
-	for _, h := range l.relay.cfg.Hooks {
-		if h.SinkDown != nil {
-			h.SinkDown(l.sub.Name, err)
-		}
-	}
-}
-
-// count notes that the sink has confirmed n events.
-func (l *lane) count(n int) {
-	l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-		h.Delivered += int64(n)
-		h.LastDelivery = time.Now()
-	})
-}
-
-// sinkUp notes that the sink takes events.
-func (l *lane) sinkUp() {
-	was := l.state(Delivering, nil)
-	if was.State != SinkDown {
-		return
-	}
-	after := time.Since(was.Since)
-	l.log.Info("sink up again", "after", after.Round(time.Millisecond))
-	for _, h := range l.relay.cfg.Hooks {
-		if h.SinkUp != nil {
-			h.SinkUp(l.sub.Name, after)
-		}
-	}
-}
-
-// topicDown notes that a destination inside the sink is unavailable, and returns when to try it again.
-func (l *lane) topicDown(topic string, err error) time.Duration {
-	l.down[topic]++
-	l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-		if h.Topics == nil {
-			h.Topics = map[string]string{}
-		}
-		if _, known := h.Topics[topic]; known || len(h.Topics) < maxTopics {
-			h.Topics[topic] = err.Error()
-		}
-		h.TopicsDown = len(l.down)
-	})
-	if l.down[topic] == 1 && len(l.down) <= maxTopics {
-		l.log.Warn("topic unavailable, its events wait", "topic", topic, "error", err)
-	}
-	return backoff(l.sub.Backoff, min(l.sub.MaxBackoff, topicMaxBackoff), l.down[topic])
-}
-
-// maxTopics bounds how many unavailable topics health and log name.
-const maxTopics = 20
-
-// topicMaxBackoff bounds the pause before an unavailable topic is tried again, whatever the backoff for single events is:
-// nothing is wrong with the events.
-const topicMaxBackoff = 15 * time.Second
-
-// topicsUp notes that destinations have taken messages.
-func (l *lane) topicsUp(batch []Message) {
-	if len(l.down) == 0 {
-		return
-	}
-	for i := range batch {
-		topic := batch[i].Topic
-		if l.down[topic] == 0 {
-			continue
-		}
-		delete(l.down, topic)
-		l.relay.health.update(l.index, func(h *SubscriptionHealth) {
-			delete(h.Topics, topic)
-			h.TopicsDown = len(l.down)
-		})
-		if len(l.down) < maxTopics {
-			l.log.Info("topic available again", "topic", topic)
-		}
-	}
 }
 
 // database keeps whether PostgreSQL answers, for all lanes: each of them notices.

@@ -16,7 +16,9 @@ import (
 func watched(sink Sink, patience time.Duration) *lane {
 	sub := Subscription{Name: "all", Sink: sink, Backoff: time.Second, MaxBackoff: time.Minute, MaxAttempts: 10}
 	r := &Relay{health: newWatch([]Subscription{sub}, patience)}
-	return &lane{relay: r, sub: sub, log: slog.New(slog.DiscardHandler), sent: map[eventKey]bool{}, down: map[string]int{}}
+	log := slog.New(slog.DiscardHandler)
+	g := &group{relay: r, sub: sub, log: log, sink: newSinkState(), memory: map[int]*memory{}}
+	return &lane{session: &session{group: g}, log: log, memory: g.of(0)}
 }
 
 // A sink that never answers is down, though it has said nothing.
@@ -25,14 +27,14 @@ func TestSinkHangs(t *testing.T) {
 		answer := make(chan error)
 		l := watched(SinkFunc(func(context.Context, []Message) error { return <-answer }), time.Minute)
 		l.state(Delivering, nil)
-		d := &delivery{lane: l, tenure: newTenure(t.Context(), store.Lane{}, time.Now(), time.Hour)}
-		defer d.tenure.close()
+		l.tenure = newTenure(t.Context(), store.Lane{}, time.Now(), time.Hour)
+		defer l.tenure.close()
 		pass(time.Minute) // without a call there is nothing to be late
 		for range 2 {
 			began := time.Now()
 			done := make(chan error)
 			go func() {
-				_, err := d.attempt([]*entry{{msg: Message{Topic: "t"}}})
+				_, err := l.attempt([]*entry{{msg: Message{Topic: "t"}}})
 				done <- err
 			}()
 			pass(time.Minute)

@@ -36,7 +36,7 @@ func Transient(err error) bool {
 	if _, ok := errors.AsType[personError](err); ok {
 		return false
 	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNoTable) && !errors.Is(err, ErrLanesDiffer)
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNoTable)
 }
 
 // serialization says whether a statement failed because it met another's, under a strict isolation.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/commitrelay/outbox/internal/window"
 )
@@ -25,60 +25,113 @@ type Lane struct {
 	Epoch        int64
 }
 
-// Acquire takes the lane if nobody holds it, and fills in the epoch.
-func (s *Store) Acquire(ctx context.Context, l *Lane, lease time.Duration) (bool, error) {
-	return s.row(ctx, s.pool, "lane_acquire", []any{l.Subscription, l.Lane, l.Owner, lease.Seconds()}, &l.Epoch)
+// Share is what a relay needs to know to take its share of a subscription's lanes.
+type Share struct {
+	Lanes  int
+	Wanted int // another number than Lanes: it is being changed
+	Paused bool
+	Live   int    // relays that live and are configured for the subscription, this one included
+	Rank   int    // this relay's place among them
+	Other  string // one of them that is configured differently; empty: none is
 }
 
-// Renew prolongs the lease. False: the lane is not ours any more.
-func (s *Store) Renew(ctx context.Context, l Lane, lease time.Duration) (bool, error) {
-	var epoch int64
-	return s.row(ctx, s.pool, "lane_renew", []any{l.Subscription, l.Lane, l.Owner, l.Epoch, lease.Seconds()}, &epoch)
+// Share reads how lanes are to be shared.
+func (s *Store) Share(ctx context.Context, subscription, relay string) (sh Share, err error) {
+	found, err := s.row(ctx, s.pool, "share", []any{subscription, relay}, &sh.Lanes, &sh.Wanted, &sh.Paused, &sh.Live, &sh.Rank, &sh.Other)
+	if err == nil && !found {
+		err = personError{fmt.Errorf("subscription %q is not in the database any more: a relay that starts makes it anew, and begins at the first retained event", subscription)}
+	}
+	return sh, err
 }
 
-// Release gives the lane back.
+// Acquire takes up to n lanes that nobody holds, except the given ones.
+func (s *Store) Acquire(ctx context.Context, subscription, owner string, n int, lease time.Duration, except []int) ([]Lane, error) {
+	args := []any{subscription, owner, n, lease.Seconds(), int32s(except)}
+	return collect(ctx, s, s.pool, "lanes_acquire", args, func(row pgx.CollectableRow) (Lane, error) {
+		l := Lane{Subscription: subscription, Owner: owner}
+		return l, row.Scan(&l.Lane, &l.Epoch)
+	})
+}
+
+// Renew prolongs the leases of lanes of one owner, and returns those that still are its own.
+func (s *Store) Renew(ctx context.Context, owner string, lanes []Lane, lease time.Duration) (map[Lane]bool, error) {
+	subs, nums, epochs := make([]string, len(lanes)), make([]int32, len(lanes)), make([]int64, len(lanes))
+	type place struct {
+		subscription string
+		lane         int
+	}
+	byPlace := map[place]Lane{}
+	for i, l := range lanes {
+		subs[i], nums[i], epochs[i] = l.Subscription, int32(l.Lane), l.Epoch
+		byPlace[place{l.Subscription, l.Lane}] = l
+	}
+	args := []any{owner, subs, nums, epochs, lease.Seconds()}
+	ours, err := collect(ctx, s, s.pool, "lanes_renew", args, func(row pgx.CollectableRow) (l Lane, err error) {
+		var p place
+		err = row.Scan(&p.subscription, &p.lane)
+		return byPlace[p], err
+	})
+	renewed := map[Lane]bool{}
+	for _, l := range ours {
+		renewed[l] = true
+	}
+	return renewed, err
+}
+
+// ChangeLanes gives the subscription the number of lanes that is wanted. False: someone has a lane, they do not all stand at
+// one position, or another number is wanted.
+func (s *Store) ChangeLanes(ctx context.Context, subscription string, lanes int) (changed bool, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		if _, err := s.row(ctx, tx, "lanes_together", []any{subscription, lanes}, &changed); err != nil || !changed {
+			return err
+		}
+		return s.exec(ctx, tx, "lanes_change", subscription, lanes)
+	})
+	return changed && err == nil, err
+}
+
+// Release gives a lane back.
 func (s *Store) Release(ctx context.Context, l Lane) error {
 	return s.exec(ctx, s.pool, "lane_release", l.Subscription, l.Lane, l.Owner, l.Epoch)
 }
 
-// Load returns what is settled of a lane.
-func (s *Store) Load(ctx context.Context, l Lane) (window.Open, error) {
-	var open window.Open
+// Load returns what is settled of a lane, and how many lanes its subscription has.
+func (s *Store) Load(ctx context.Context, l Lane) (open window.Open, lanes int, err error) {
 	var from edge
+	var catchUp []byte
 	var to struct {
 		id, h, floor   *int64
 		snapshot, next *string
 		bounds, run    []byte
-		catchUp        []byte
 	}
 	found, err := s.row(ctx, s.pool, "lane_load", []any{l.Subscription, l.Lane},
-		&open.P, &open.Ahead,
+		&lanes, &open.P, &open.Ahead, &catchUp,
 		&from.id, &from.snapshot, &from.h, &from.next, &from.bounds, &from.floor, &from.run,
-		&to.id, &to.snapshot, &to.h, &to.next, &to.bounds, &to.floor, &to.run, &to.catchUp)
+		&to.id, &to.snapshot, &to.h, &to.next, &to.bounds, &to.floor, &to.run)
 	if err != nil {
-		return open, err
+		return open, lanes, err
 	}
 	if !found {
-		return open, personError{fmt.Errorf("lane %d of subscription %q is not in the database any more: a relay that starts makes it anew, and begins at the first retained event", l.Lane, l.Subscription)}
+		return open, lanes, personError{fmt.Errorf("lane %d of subscription %q is not in the database any more: a relay that starts makes it anew, and begins at the first retained event", l.Lane, l.Subscription)}
 	}
 	if open.From, err = from.position(); err != nil {
-		return open, err
+		return open, lanes, err
 	}
 	if to.id == nil {
-		return open, nil
+		return open, lanes, nil
 	}
 	end, err := edge{*to.id, *to.snapshot, *to.h, *to.next, to.bounds, *to.floor, to.run}.position()
 	if err != nil {
-		return open, err
+		return open, lanes, err
 	}
 	open.Window = &window.Window{From: open.From, To: end, Low: open.P}
-	if to.catchUp != nil {
+	if catchUp != nil {
 		open.Window.CatchUp = &window.CatchUp{}
-		if err := json.Unmarshal(to.catchUp, open.Window.CatchUp); err != nil {
-			return open, fmt.Errorf("window %d: catch_up: %w", *to.id, err)
+		if err := json.Unmarshal(catchUp, open.Window.CatchUp); err != nil {
+			return open, lanes, fmt.Errorf("lane %d of subscription %q: catch_up: %w", l.Lane, l.Subscription, err)
 		}
 	}
-	return open, nil
+	return open, lanes, nil
 }
 
 // edge is a row of windows.
@@ -93,7 +146,7 @@ type edge struct {
 }
 
 func (e edge) position() (*window.Position, error) {
-	p := &window.Position{H: e.h, Floor: e.floor, Stored: e.id}
+	p := &window.Position{H: e.h, Floor: e.floor, ID: e.id}
 	var errs [4]error
 	p.Snapshot, errs[0] = window.ParseSnapshot(e.snapshot)
 	p.Next, errs[1] = strconv.ParseUint(e.next, 10, 64)
@@ -105,98 +158,126 @@ func (e edge) position() (*window.Position, error) {
 	return p, nil
 }
 
-// StoreLane stores what is settled, and parks events in the same transaction (I8). run is the one the positions were
-// read in.
-func (s *Store) StoreLane(ctx context.Context, l Lane, run window.Run, open window.Open, parked []Parking) error {
-	var stored storedIDs
-	var err error
-	if len(parked) == 0 {
-		stored, err = s.storeLane(ctx, s.pool, l, run, open)
-	} else {
-		err = s.inTx(ctx, func(tx pgx.Tx) error {
-			if stored, err = s.storeLane(ctx, tx, l, run, open); err != nil {
-				return err
-			}
-			return s.park(ctx, tx, l, parked)
-		})
-	}
-	if err != nil {
-		return err
-	}
-	// Only now: rows that were rolled back are not there to be referred to.
-	open.From.Stored = stored.from
-	if open.Window != nil {
-		open.Window.To.Stored = *stored.to
-	}
-	return nil
+// Settled is what is settled of a lane.
+type Settled struct {
+	Lane
+	window.Open
 }
 
-// storedIDs are the rows that hold a lane's positions.
-type storedIDs struct {
-	from int64
-	to   *int64 // nil: no window is open
+// StoreLanes stores what is settled of lanes of one subscription, and returns those that are still ours: the others, and all of
+// them in another server run, are left as they are. run is the one the positions were read in. gone are positions that the
+// caller has stored before and needs no more.
+func (s *Store) StoreLanes(ctx context.Context, run window.Run, lanes []Settled, gone []int64) (stored map[int]bool, err error) {
+	return s.storeLanes(ctx, s.pool, run, lanes, gone)
 }
 
-func (s *Store) storeLane(ctx context.Context, db querier, l Lane, run window.Run, open window.Open) (stored storedIDs, err error) {
-	from := open.From
-	var to *window.Position
-	var catchUp []byte
-	if open.Window != nil {
-		to = open.Window.To
-		if open.Window.CatchUp != nil {
-			if catchUp, err = json.Marshal(open.Window.CatchUp); err != nil {
-				return stored, err
+// StoreParking is StoreLanes for one lane, and parks events of it in the same transaction (I8).
+func (s *Store) StoreParking(ctx context.Context, run window.Run, lane Settled, parked []Parking) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		stored, err := s.storeLanes(ctx, tx, run, []Settled{lane}, nil)
+		if err != nil {
+			return err
+		}
+		if !stored[lane.Lane.Lane] {
+			return ErrFenced
+		}
+		return s.park(ctx, tx, lane.Lane, parked)
+	})
+}
+
+func (s *Store) storeLanes(ctx context.Context, db querier, run window.Run, lanes []Settled, gone []int64) (map[int]bool, error) {
+	n := len(lanes)
+	nums, epochs, from, to := make([]int32, n), make([]int64, n), make([]int64, n), make([]*int64, n)
+	p, ahead, catchUp := make([]int64, n), make([]string, n), make([]*string, n)
+	var edges edgeColumns
+	for i, l := range lanes {
+		nums[i], epochs[i], from[i], p[i], ahead[i] = int32(l.Lane.Lane), l.Epoch, l.From.ID, l.P, arrayLiteral(l.Ahead)
+		if err := edges.add(l.From); err != nil {
+			return nil, err
+		}
+		if l.Window == nil {
+			continue
+		}
+		to[i] = &l.Window.To.ID
+		if err := edges.add(l.Window.To); err != nil {
+			return nil, err
+		}
+		if l.Window.CatchUp != nil {
+			text, err := json.Marshal(l.Window.CatchUp)
+			if err != nil {
+				return nil, err
 			}
+			catchUp[i] = new(string)
+			*catchUp[i] = string(text)
 		}
 	}
-	args := []any{l.Subscription, l.Lane, l.Epoch, run.ID, storedID(from), storedID(to)}
-	fromRow, err := edgeRow(from)
-	if err != nil {
-		return stored, err
+	if gone == nil {
+		gone = []int64{}
 	}
-	toRow, err := edgeRow(to)
-	if err != nil {
-		return stored, err
+	args := []any{
+		lanes[0].Subscription, nums, epochs, run.ID, from, to, p, ahead, catchUp,
+		edges.ids, edges.snapshots, edges.hs, edges.nexts, edges.bounds, edges.floors, edges.runs, gone, run.Started,
 	}
-	ahead := open.Ahead
-	if ahead == nil {
-		ahead = []int64{}
-	}
-	args = append(append(append(args, fromRow...), toRow...), textOrNil(catchUp), open.P, pgtype.FlatArray[int64](ahead), run.Started)
-	found, err := s.row(ctx, db, "lane_store", args, &stored.from, &stored.to)
-	if err == nil && !found {
-		err = ErrFenced
+	ids, err := collect(ctx, s, db, "lanes_store", args, pgx.RowTo[int])
+	stored := map[int]bool{}
+	for _, lane := range ids {
+		stored[lane] = true
 	}
 	return stored, err
 }
 
-// storedID is the row of a position that is in the table, or nil.
-func storedID(p *window.Position) *int64 {
-	if p == nil || p.Stored < 0 {
-		return nil
-	}
-	return &p.Stored
+// edgeColumns are positions, each once, as columns of windows.
+type edgeColumns struct {
+	ids, hs, floors                []int64
+	snapshots, nexts, bounds, runs []string
 }
 
-// edgeRow is a position as values for a row, all nil for none.
-func edgeRow(p *window.Position) ([]any, error) {
-	if p == nil {
-		return []any{nil, nil, nil, nil, nil, nil}, nil
+func (c *edgeColumns) args() []any {
+	return []any{c.ids, c.snapshots, c.hs, c.nexts, c.bounds, c.floors, c.runs}
+}
+
+func (c *edgeColumns) add(p *window.Position) error {
+	for _, id := range c.ids {
+		if id == p.ID {
+			return nil
+		}
 	}
 	bounds, err := json.Marshal(p.Bounds)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	run, err := json.Marshal(p.Run)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return []any{p.Snapshot.String(), p.H, xidText(p.Next), string(bounds), p.Floor, string(run)}, nil
+	c.ids, c.hs, c.floors = append(c.ids, p.ID), append(c.hs, p.H), append(c.floors, p.Floor)
+	c.snapshots, c.nexts = append(c.snapshots, p.Snapshot.String()), append(c.nexts, xidText(p.Next))
+	c.bounds, c.runs = append(c.bounds, string(bounds)), append(c.runs, string(run))
+	return nil
 }
 
-func textOrNil(b []byte) any {
-	if b == nil {
-		return nil
+func arrayLiteral(seqs []int64) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, n := range seqs {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(n, 10))
 	}
-	return string(b)
+	b.WriteByte('}')
+	return b.String()
+}
+
+func int32s(list []int) []int32 {
+	out := make([]int32, len(list))
+	for i, n := range list {
+		out[i] = int32(n)
+	}
+	return out
+}
+
+// Sweep removes positions that relays have left behind when they died.
+func (s *Store) Sweep(ctx context.Context) error {
+	return s.exec(ctx, s.pool, "windows_sweep")
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +23,10 @@ func TestLaneChangesHands(t *testing.T) {
 	if mine.Epoch != 1 {
 		t.Errorf("the first epoch is %d, want 1", mine.Epoch)
 	}
-	if held, err := d.store.Acquire(ctx, &theirs, time.Hour); held || err != nil {
+	if held, err := d.take(t, &theirs, time.Hour); held || err != nil {
 		t.Fatalf("another relay took a lane that is leased: %v, %v", held, err)
 	}
-	if held, err := d.store.Renew(ctx, mine, time.Hour); !held || err != nil {
+	if held, err := d.renew(t, mine, time.Hour); !held || err != nil {
 		t.Errorf("renew: %v, %v", held, err)
 	}
 	// Ours already: a new epoch all the same, as our last tenure may have left something in flight.
@@ -33,13 +34,13 @@ func TestLaneChangesHands(t *testing.T) {
 	if d.acquire(t, &again); again.Epoch != 2 {
 		t.Errorf("taken again in epoch %d, want 2", again.Epoch)
 	}
-	if held, err := d.store.Renew(ctx, mine, time.Hour); held || err != nil {
+	if held, err := d.renew(t, mine, time.Hour); held || err != nil {
 		t.Errorf("renewed with an old epoch: %v, %v", held, err)
 	}
 	if err := d.store.Release(ctx, mine); err != nil { // of an old epoch: nothing
 		t.Fatal(err)
 	}
-	if held, err := d.store.Acquire(ctx, &theirs, time.Hour); held || err != nil {
+	if held, err := d.take(t, &theirs, time.Hour); held || err != nil {
 		t.Fatalf("another relay took a lane after a release that counts no more: %v, %v", held, err)
 	}
 	if err := d.store.Release(ctx, again); err != nil {
@@ -49,13 +50,13 @@ func TestLaneChangesHands(t *testing.T) {
 		t.Errorf("taken after the release in epoch %d, want 3", theirs.Epoch)
 	}
 	// Their lease ends.
-	if held, err := d.store.Renew(ctx, theirs, -time.Second); !held || err != nil {
+	if held, err := d.renew(t, theirs, -time.Second); !held || err != nil {
 		t.Fatalf("renew: %v, %v", held, err)
 	}
 	if d.acquire(t, &mine); mine.Epoch != 4 {
 		t.Errorf("taken after the lease in epoch %d, want 4", mine.Epoch)
 	}
-	if held, err := d.store.Renew(ctx, theirs, time.Hour); held || err != nil {
+	if held, err := d.renew(t, theirs, time.Hour); held || err != nil {
 		t.Errorf("renewed a lane that was taken over: %v, %v", held, err)
 	}
 }
@@ -69,7 +70,7 @@ func (d *db) fullPosition(t *testing.T, h int64) *window.Position {
 		t.Fatal(err)
 	}
 	return &window.Position{
-		Snapshot: s, H: h, Next: 4294967312, Floor: 17, Run: r.Run, Stored: -1,
+		Snapshot: s, H: h, Next: 4294967312, Floor: 17, Run: r.Run, ID: 1 + rand.Int64N(1<<62),
 		Bounds: window.Bounds{
 			Pairs:  []window.Pair{{Next: 4294967290, H: 5}, {Next: 18446744073709551615, H: h}},
 			Raised: []window.Raised{{XID: 4294967299, H: 9}},
@@ -80,7 +81,7 @@ func (d *db) fullPosition(t *testing.T, h int64) *window.Position {
 func TestStoreAndLoad(t *testing.T) {
 	d := newDB(t, migrate.Options{})
 	begin := d.load(t)
-	if begin.From.Stored != 0 || begin.From.Snapshot.String() != "3:3:" || begin.From.H != 0 || begin.From.Next != 3 || begin.Window != nil || begin.P != 0 {
+	if begin.From.ID != 0 || begin.From.Snapshot.String() != "3:3:" || begin.From.H != 0 || begin.From.Next != 3 || begin.Window != nil || begin.P != 0 {
 		t.Errorf("a lane begins at %+v, window %+v", begin.From, begin.Window)
 	}
 	r := d.position(t)
@@ -99,9 +100,6 @@ func TestStoreAndLoad(t *testing.T) {
 		{From: void, Window: &window.Window{From: void, To: end, CatchUp: catchUp}, P: 3, Ahead: []int64{5}},
 	} {
 		d.storeLane(t, open)
-		if open.From.Stored <= 0 || open.Window != nil && open.Window.To.Stored <= 0 {
-			t.Errorf("stored positions do not know their rows: %d, %+v", open.From.Stored, open.Window)
-		}
 		got := d.load(t)
 		want := open
 		if len(got.Ahead) == 0 {
@@ -130,7 +128,7 @@ func TestStoreAndLoad(t *testing.T) {
 // Two lanes may refer to one row.
 func TestSharedEdgesStay(t *testing.T) {
 	d := newDB(t, migrate.Options{})
-	if _, err := d.store.Subscribe(t.Context(), store.Subscription{Name: "second", Lanes: 1, OnDead: "continue"}); err != nil {
+	if _, err := d.store.Subscribe(t.Context(), store.Subscription{Name: "second", Lanes: 1, OnDead: "continue"}, false); err != nil {
 		t.Fatal(err)
 	}
 	second := store.Lane{Subscription: "second", Owner: owner}
@@ -138,15 +136,15 @@ func TestSharedEdgesStay(t *testing.T) {
 	run := d.position(t).Run
 	shared, later := d.fullPosition(t, 10), d.fullPosition(t, 20)
 	for _, l := range []store.Lane{d.lane, second} {
-		if err := d.store.StoreLane(t.Context(), l, run, window.Open{From: shared}, nil); err != nil {
+		if err := d.put(t.Context(), l, run, window.Open{From: shared}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.storeLane(t, window.Open{From: later})
-	if open, err := d.store.Load(t.Context(), second); err != nil || open.From.H != 10 {
+	if open, _, err := d.store.Load(t.Context(), second); err != nil || open.From.H != 10 {
 		t.Errorf("the other lane's position is %+v, %v", open.From, err)
 	}
-	if err := d.store.StoreLane(t.Context(), second, run, window.Open{From: later}, nil); err != nil {
+	if err := d.put(t.Context(), second, run, window.Open{From: later}); err != nil {
 		t.Fatal(err)
 	}
 	if n := get[int](t, d.pool, "SELECT count(*) FROM commitrelay.windows"); n != 2 {
@@ -165,9 +163,9 @@ func TestFencing(t *testing.T) {
 		t.Helper()
 		before := get[string](t, d.pool, "SELECT row(from_window, to_window, p, stored_at)::text FROM commitrelay.lanes")
 		for _, parked := range [][]store.Parking{nil, {parking(events[0])}} {
-			err := d.store.StoreLane(ctx, l, run, window.Open{From: d.fullPosition(t, 99)}, parked)
+			err := d.put(ctx, l, run, window.Open{From: d.fullPosition(t, 99)}, parked...)
 			if !errors.Is(err, store.ErrFenced) {
-				t.Errorf("%s, %d parked: StoreLane: %v, want ErrFenced", what, len(parked), err)
+				t.Errorf("%s, %d parked: StoreLanes: %v, want ErrFenced", what, len(parked), err)
 			}
 		}
 		if after := get[string](t, d.pool, "SELECT row(from_window, to_window, p, stored_at)::text FROM commitrelay.lanes"); after != before {
@@ -192,15 +190,15 @@ func TestFencing(t *testing.T) {
 	if now.ID == run.ID || now.ID == "" {
 		t.Errorf("the new run is %q, the old one was %q", now.ID, run.ID)
 	}
-	if err := d.store.StoreLane(ctx, d.lane, now, window.Open{From: d.fullPosition(t, 99)}, nil); err != nil {
+	if err := d.put(ctx, d.lane, now, window.Open{From: d.fullPosition(t, 99)}); err != nil {
 		t.Error(err)
 	}
-	if err := d.store.StoreLane(ctx, store.Lane{Subscription: "nobody", Epoch: 1}, now, window.Open{From: d.fullPosition(t, 99)}, nil); !errors.Is(err, store.ErrFenced) {
+	if err := d.put(ctx, store.Lane{Subscription: "nobody", Epoch: 1}, now, window.Open{From: d.fullPosition(t, 99)}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a lane that is not there: %v, want ErrFenced", err)
 	}
 }
 
-// A heartbeat or another owner comes between: StoreLane waits for it, and then writes all or nothing.
+// A heartbeat or another owner comes between: StoreLanes waits for it, and then writes all or nothing.
 func TestStoreLaneWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		between string
@@ -221,16 +219,16 @@ func TestStoreLaneWaits(t *testing.T) {
 		}
 		stored := make(chan error, 1)
 		open := window.Open{From: d.fullPosition(t, 99)}
-		go func() { stored <- d.store.StoreLane(ctx, d.lane, run, open, nil) }()
-		testwait.Until(t, "StoreLane waits for the lane's row", func() bool {
+		go func() { stored <- d.put(ctx, d.lane, run, open) }()
+		testwait.Until(t, "StoreLanes waits for the lane's row", func() bool {
 			return get[bool](t, d.pool, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 		})
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
-		err = testwait.Recv(t, "StoreLane", stored)
+		err = testwait.Recv(t, "StoreLanes", stored)
 		if errors.Is(err, store.ErrFenced) != c.fenced || err != nil && !c.fenced {
-			t.Errorf("%s: StoreLane: %v; fenced should be %v", name, err, c.fenced)
+			t.Errorf("%s: StoreLanes: %v; fenced should be %v", name, err, c.fenced)
 		}
 		want := 1
 		if c.fenced {
@@ -253,15 +251,15 @@ func TestStoreLaneAfterFailedParking(t *testing.T) {
 	from, to := d.fullPosition(t, 10), d.fullPosition(t, 20)
 	open := window.Open{From: from, Window: &window.Window{From: from, To: to}, P: 15}
 	run := d.position(t).Run
-	err := d.store.StoreLane(t.Context(), d.lane, run, open, []store.Parking{parking(events[0])})
+	err := d.put(t.Context(), d.lane, run, open, parking(events[0]))
 	if err == nil || !strings.Contains(err.Error(), "no room") {
-		t.Fatalf("StoreLane: %v, want the trigger's error", err)
+		t.Fatalf("StoreLanes: %v, want the trigger's error", err)
 	}
-	if got := d.load(t); got.From.Stored != 0 || got.Window != nil {
+	if got := d.load(t); got.From.ID != 0 || got.Window != nil {
 		t.Fatalf("the position has moved to %+v without the parked event", got.From)
 	}
-	if from.Stored != -1 || to.Stored != -1 {
-		t.Errorf("positions that were rolled back say they are rows %d and %d", from.Stored, to.Stored)
+	if n := get[int](t, d.pool, "SELECT count(*) FROM commitrelay.windows WHERE id <> 0"); n != 0 {
+		t.Errorf("%d positions were left behind by what was rolled back", n)
 	}
 	d.exec(t, "DROP TRIGGER refuse ON commitrelay.parked")
 	d.storeLane(t, open, parking(events[0]))
@@ -295,11 +293,18 @@ func TestStoreLaneWaitsForTheDisk(t *testing.T) {
 		run := d.position(t).Run
 		for _, parked := range [][]store.Parking{nil, {parking(events[0])}} {
 			before := get[string](t, d.pool, "SELECT pg_current_wal_insert_lsn()::text")
-			if err := s.StoreLane(t.Context(), d.lane, run, window.Open{From: d.fullPosition(t, 10)}, parked); err != nil {
+			settled := store.Settled{Lane: d.lane, Open: window.Open{From: d.fullPosition(t, 10)}}
+			var err error
+			if parked == nil {
+				_, err = s.StoreLanes(t.Context(), run, []store.Settled{settled}, nil)
+			} else {
+				err = s.StoreParking(t.Context(), run, settled, parked)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			if !get[bool](t, d.pool, "SELECT pg_current_wal_flush_lsn() > $1::text::pg_lsn", before) {
-				t.Errorf("%s, %d parked: StoreLane has returned, and the WAL is not on disk beyond %s", c.setting, len(parked), before)
+				t.Errorf("%s, %d parked: StoreLanes has returned, and the WAL is not on disk beyond %s", c.setting, len(parked), before)
 			}
 			if got := get[string](t, pool, "SELECT current_setting('synchronous_commit')"); got != c.setting {
 				t.Errorf("%s: the session's setting has become %s", c.setting, got)
@@ -314,7 +319,7 @@ func TestStoreLaneWaitsForTheDisk(t *testing.T) {
 func TestLoadOfADroppedSubscription(t *testing.T) {
 	d := newDB(t, migrate.Options{})
 	d.exec(t, "DELETE FROM commitrelay.subscriptions")
-	if _, err := d.store.Load(context.Background(), d.lane); err == nil || !strings.Contains(err.Error(), `"all"`) {
+	if _, _, err := d.store.Load(context.Background(), d.lane); err == nil || !strings.Contains(err.Error(), `"all"`) {
 		t.Errorf("error %v, want one that names the subscription", err)
 	}
 }

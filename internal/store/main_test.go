@@ -91,7 +91,7 @@ func newDB(t testing.TB, opts migrate.Options) *db {
 		t.Fatal(err)
 	}
 	d.store = d.open(t, d.pool)
-	if _, err := d.store.Subscribe(t.Context(), store.Subscription{Name: "all", Lanes: 1, OnDead: "continue"}); err != nil {
+	if _, err := d.store.Subscribe(t.Context(), store.Subscription{Name: "all", Lanes: 1, OnDead: "continue"}, false); err != nil {
 		t.Fatal(err)
 	}
 	d.acquire(t, &d.lane)
@@ -120,9 +120,48 @@ func connect(t testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
 
 func (d *db) acquire(t testing.TB, l *store.Lane) {
 	t.Helper()
-	if held, err := d.store.Acquire(t.Context(), l, time.Hour); err != nil || !held {
+	if held, err := d.take(t, l, time.Hour); err != nil || !held {
 		t.Fatalf("acquire: %v, %v", held, err)
 	}
+}
+
+// take tries to take the one lane of a subscription.
+func (d *db) take(t testing.TB, l *store.Lane, lease time.Duration) (held bool, err error) {
+	t.Helper()
+	lanes, err := d.store.Acquire(t.Context(), l.Subscription, l.Owner, 1, lease, nil)
+	if len(lanes) == 0 {
+		return false, err
+	}
+	*l = lanes[0]
+	return true, err
+}
+
+// renew prolongs the lease of one lane.
+func (d *db) renew(t testing.TB, l store.Lane, lease time.Duration) (held bool, err error) {
+	t.Helper()
+	renewed, err := d.store.Renew(t.Context(), l.Owner, []store.Lane{l}, lease)
+	return renewed[l], err
+}
+
+// put stores what is settled of one lane. What the lane's row referred to before is needed no more.
+func (d *db) put(ctx context.Context, l store.Lane, run window.Run, open window.Open, parked ...store.Parking) error {
+	settled := store.Settled{Lane: l, Open: open}
+	if len(parked) > 0 {
+		return d.store.StoreParking(ctx, run, settled, parked)
+	}
+	var gone []int64
+	rows, err := d.pool.Query(ctx, "SELECT id FROM commitrelay.windows WHERE id <> 0")
+	if err != nil {
+		return err
+	}
+	if gone, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
+		return err
+	}
+	stored, err := d.store.StoreLanes(ctx, run, []store.Settled{settled}, gone)
+	if err == nil && !stored[l.Lane] {
+		err = store.ErrFenced
+	}
+	return err
 }
 
 func (d *db) exec(t testing.TB, sql string, args ...any) {
@@ -158,7 +197,7 @@ func (d *db) position(t testing.TB) window.Reading {
 
 func (d *db) load(t testing.TB) window.Open {
 	t.Helper()
-	open, err := d.store.Load(t.Context(), d.lane)
+	open, _, err := d.store.Load(t.Context(), d.lane)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +206,7 @@ func (d *db) load(t testing.TB) window.Open {
 
 func (d *db) storeLane(t testing.TB, open window.Open, parked ...store.Parking) {
 	t.Helper()
-	if err := d.store.StoreLane(t.Context(), d.lane, d.position(t).Run, open, parked); err != nil {
+	if err := d.put(t.Context(), d.lane, d.position(t).Run, open, parked...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -184,9 +223,9 @@ func (d *db) window(t testing.TB) *window.Window {
 func (d *db) read(t testing.TB, maxRows, maxBytes int) (events []window.Event, pages int) {
 	t.Helper()
 	w := d.window(t)
-	src := d.store.NewReader(nil, nil, maxRows, maxBytes)
+	src := d.store.NewReader(nil, nil, 1, maxRows, maxBytes)
 	for p := w.Low; p < w.To.H; {
-		page, more, err := src.Page(t.Context(), w, p, w.To.H)
+		page, more, err := src.Page(t.Context(), w, []int{0}, p, w.To.H)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,6 +242,7 @@ func (d *db) read(t testing.TB, maxRows, maxBytes int) (events []window.Event, p
 	return events, pages
 }
 
+// parking parks an event that is due at once.
 func parking(e window.Event) store.Parking {
-	return store.Parking{Seq: e.Seq, ID: e.ID, Attempts: 1, Error: "refused", Topic: "t"}
+	return store.Parking{Seq: e.Seq, ID: e.ID, Attempts: 1, Error: "refused", Topic: "t", Delay: new(time.Duration)}
 }

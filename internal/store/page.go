@@ -21,6 +21,7 @@ import (
 type Reader struct {
 	*Store
 	types, events string // LIKE patterns, as array literals
+	lanes         int    // how many the subscription has
 	maxRows       int
 	maxBytes      int
 
@@ -31,11 +32,11 @@ type Reader struct {
 // maxNames bounds the names a reader remembers.
 const maxNames = 4096
 
-// NewReader reads pages of at most maxRows events and, but for the last of them, maxBytes bytes. The lists hold exact
+// NewReader reads pages of a subscription with so many lanes, of at most maxRows events and, but for the last of them, maxBytes bytes. The lists hold exact
 // names or prefixes that end in '*'; an empty one wants all.
-func (s *Store) NewReader(aggregateTypes, eventTypes []string, maxRows, maxBytes int) *Reader {
+func (s *Store) NewReader(aggregateTypes, eventTypes []string, lanes, maxRows, maxBytes int) *Reader {
 	return &Reader{
-		Store: s, types: patterns(aggregateTypes), events: patterns(eventTypes),
+		Store: s, lanes: lanes, types: patterns(aggregateTypes), events: patterns(eventTypes),
 		maxRows: maxRows, maxBytes: maxBytes, rows: min(maxRows, 100), names: map[string]string{},
 	}
 }
@@ -62,9 +63,9 @@ func (s *Store) NextSeq(ctx context.Context, p int64) (seq int64, found bool, er
 	return seq, found, err
 }
 
-// Page reads events of w with numbers above p and up to hi. It asks for as many rows as lately fitted into maxBytes, and
+// Page reads events of w that belong to lanes, with numbers above p and up to hi. It asks for as many rows as lately fitted into maxBytes, and
 // breaks off when they do not: the connection is closed then, which costs less than reading on.
-func (r *Reader) Page(ctx context.Context, w *window.Window, p, hi int64) (events []window.Event, more bool, err error) {
+func (r *Reader) Page(ctx context.Context, w *window.Window, lanes []int, p, hi int64) (events []window.Event, more bool, err error) {
 	name, params := "page", [][]byte{num(p), num(hi)}
 	if c := w.CatchUp; c != nil {
 		name = "catch_up_page"
@@ -77,7 +78,7 @@ func (r *Reader) Page(ctx context.Context, w *window.Window, p, hi int64) (event
 		params = append(params, []byte(w.From.Snapshot.String()), []byte(w.To.Snapshot.String()))
 	}
 	asked := r.rows
-	params = append(params, []byte(r.types), []byte(r.events), num(int64(asked)))
+	params = append(params, []byte(r.types), []byte(r.events), num(int64(asked)), num(int64(r.lanes)), r.wanted(lanes))
 
 	err = repeat(ctx, r.pool, name, func() error {
 		events, more, err = r.read(ctx, name, params, asked)
@@ -133,6 +134,18 @@ func (r *Reader) read(ctx context.Context, name string, params [][]byte, asked i
 	return events, more, nil
 }
 
+// wanted is an array literal of which lanes are asked for, nil if all are.
+func (r *Reader) wanted(lanes []int) []byte {
+	if len(lanes) == r.lanes {
+		return nil
+	}
+	literal := []byte("{" + strings.Repeat("f,", r.lanes-1) + "f}")
+	for _, lane := range lanes {
+		literal[1+2*lane] = 't'
+	}
+	return literal
+}
+
 // adapt chooses how many rows to ask for next: as many as fit, growing by no more than twice.
 func (r *Reader) adapt(rows, size int, broke bool) {
 	switch {
@@ -156,6 +169,7 @@ type arena struct {
 type rawEvent struct {
 	seq     int64
 	created int64
+	lane    int
 	id      outbox.ID
 	aggType string
 	evType  string
@@ -171,6 +185,7 @@ func (a *arena) add(v [][]byte) {
 	e := rawEvent{
 		seq:     int64(binary.BigEndian.Uint64(v[0])),
 		created: int64(binary.BigEndian.Uint64(v[7])),
+		lane:    int(binary.BigEndian.Uint32(v[8])),
 		aggType: a.name(v[2]),
 		evType:  a.name(v[4]),
 		aggID:   a.put(v[3]),
@@ -210,7 +225,7 @@ func (a *arena) events(fields []pgconn.FieldDescription) ([]window.Event, error)
 	events := make([]window.Event, len(a.rows))
 	for i, raw := range a.rows {
 		e := &events[i]
-		e.Seq = raw.seq
+		e.Seq, e.Lane = raw.seq, raw.lane
 		e.CreatedAt = timestamp(raw.created)
 		e.ID = raw.id
 		e.AggregateType, e.Type = raw.aggType, raw.evType

@@ -9,6 +9,7 @@ import (
 
 	"github.com/commitrelay/outbox"
 	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/internal/window"
 	"github.com/commitrelay/outbox/migrate"
 )
 
@@ -230,10 +231,10 @@ func TestPageSizeAdapts(t *testing.T) {
 	d.exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'a', g::text, 't', to_json(repeat('x', CASE WHEN g <= 100 THEN 50000 ELSE 10 END)) FROM generate_series(1, 3000) AS g`)
 	w := d.window(t)
-	src := d.store.NewReader(nil, nil, 1000, 500_000)
+	src := d.store.NewReader(nil, nil, 1, 1000, 500_000)
 	var sizes []int
 	for p := int64(0); ; {
-		events, more, err := src.Page(t.Context(), w, p, w.To.H)
+		events, more, err := src.Page(t.Context(), w, []int{0}, p, w.To.H)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,11 +259,63 @@ func TestPageNamesWhatFailed(t *testing.T) {
 	d.insert(t, "k", "x")
 	w := d.window(t)
 	d.exec(t, "DROP TABLE outbox_events CASCADE")
-	_, _, err := d.store.NewReader(nil, nil, 10, 1<<20).Page(t.Context(), w, 0, w.To.H)
+	_, _, err := d.store.NewReader(nil, nil, 1, 10, 1<<20).Page(t.Context(), w, []int{0}, 0, w.To.H)
 	if err == nil || !strings.HasPrefix(err.Error(), "page: ") || store.Transient(err) {
 		t.Errorf("error %v (transient: %v); want one that names the statement and needs a person", err, store.Transient(err))
 	}
 	if n := d.pool.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are not given back", n)
+	}
+}
+
+// Pages hold the events of the lanes asked for, each with its lane, and no others.
+func TestPagesOfLanes(t *testing.T) {
+	d := newDB(t, migrate.Options{})
+	d.exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 't' || g % 3, 'key ' || g, 't', '1' FROM generate_series(1, 3000) AS g`)
+	ordinary := d.window(t)
+	caughtUp := *ordinary
+	caughtUp.CatchUp = &window.CatchUp{Snapshot: "3:3:"}
+	for _, n := range []int{1, 2, 16, 1024} {
+		all := make([]int, n)
+		for i := range all {
+			all[i] = i
+		}
+		for _, lanes := range [][]int{all, {0}, {n - 1}, {n / 2}, all[:(n+1)/2], all[n/3:]} {
+			want := map[int64]int{}
+			rows, err := d.pool.Query(t.Context(), `SELECT seq, lane FROM (
+				SELECT seq, (hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) & ($1 - 1))::int AS lane FROM outbox_events) AS e WHERE lane = ANY ($2)`, n, lanes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rows.Next() {
+				var seq int64
+				var lane int
+				if err := rows.Scan(&seq, &lane); err != nil {
+					t.Fatal(err)
+				}
+				want[seq] = lane
+			}
+			for _, w := range []*window.Window{ordinary, &caughtUp} {
+				src := d.store.NewReader(nil, nil, n, 700, 1<<20)
+				got := map[int64]int{}
+				p := int64(0)
+				for more := true; more; {
+					var page []window.Event
+					if page, more, err = src.Page(t.Context(), w, lanes, p, w.To.H); err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range page {
+						if e.Seq <= p {
+							t.Fatalf("seq %d after %d", e.Seq, p)
+						}
+						got[e.Seq], p = e.Lane, e.Seq
+					}
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("%d lanes, %d of them wanted from %d on, catch-up %v: %d events, want %d", n, len(lanes), lanes[0], w.CatchUp != nil, len(got), len(want))
+				}
+			}
+		}
 	}
 }

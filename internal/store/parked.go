@@ -77,18 +77,19 @@ func (s *Store) WakeOrphans(ctx context.Context, l Lane, deadBlocks bool) error 
 	return s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch)
 }
 
-// DueKey is a key whose first waiting event is due after In (now, if it is not positive).
+// DueKey is a key of a lane whose first waiting event is due after In (now, if it is not positive).
 type DueKey struct {
+	Lane int
 	Key
 	In time.Duration
 }
 
-// DueKeys returns up to limit keys in the order in which they become due.
-func (s *Store) DueKeys(ctx context.Context, l Lane, limit int) ([]DueKey, error) {
-	args := []any{l.Subscription, l.Lane, limit}
+// DueKeys returns up to limit keys of each lane in the order in which they become due.
+func (s *Store) DueKeys(ctx context.Context, subscription string, lanes []int, limit int) ([]DueKey, error) {
+	args := []any{subscription, int32s(lanes), limit}
 	return collect(ctx, s, s.pool, "parked_due", args, func(row pgx.CollectableRow) (k DueKey, err error) {
 		var in float64
-		err = row.Scan(&k.AggregateType, &k.AggregateID, &in)
+		err = row.Scan(&k.Lane, &k.AggregateType, &k.AggregateID, &in)
 		k.In = time.Duration(min(in, 3600) * float64(time.Second))
 		return k, err
 	})

@@ -86,7 +86,7 @@ func TestParkedEventsKeepTheirOrder(t *testing.T) {
 	same(t, "keys that wait, dead ones too", map[string][2]any{"a": {3, false}, "b": {2, false}, "c": {1, false}, "d": {0, true}}, keys(true))
 	due := func() (ids []string) {
 		t.Helper()
-		list, err := d.store.DueKeys(ctx, d.lane, 10)
+		list, err := d.store.DueKeys(ctx, "all", []int{0}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,6 +121,9 @@ func TestParkedEventsKeepTheirOrder(t *testing.T) {
 	}
 	same(t, "keys after that", map[string][2]any{"a": {2, false}, "b": {2, false}, "c": {1, false}}, keys(false))
 	same(t, "due after that", []string(nil), due())
+	got, _ = d.claim(t, 10, 1<<20, "a", "b", "c")
+	same(t, "claimed before its time", []string(nil), got)
+	d.exec(t, "UPDATE commitrelay.parked SET next_attempt = next_attempt - interval '30 min' WHERE aggregate_id = 'a'")
 	got, _ = d.claim(t, 10, 1<<20, "a")
 	same(t, "claimed after that", []string{"2", "4"}, got)
 	// A relay that dies here leaves them as they are: the next owner sends them first.
@@ -142,7 +145,7 @@ func TestParkedEventsKeepTheirOrder(t *testing.T) {
 
 func TestClaimIsBounded(t *testing.T) {
 	d := newDB(t, migrate.Options{})
-	d.parkAll(t, []string{"a", "a", "b", "b", "a"}, func(_ int, p *store.Parking) { p.Error = "refused" })
+	d.parkAll(t, []string{"a", "a", "b", "b", "a"}, func(_ int, p *store.Parking) { p.Error, p.Delay = "refused", new(time.Duration) })
 	got, _ := d.claim(t, 10, 1, "b", "a")
 	same(t, "a claim of next to nothing is one event", []string{"2"}, got)
 	got, _ = d.claim(t, 10, 6, "b", "a") // each has 3 bytes
@@ -192,7 +195,7 @@ func TestLongKeysCanBeParked(t *testing.T) {
 	if err != nil || len(waiting) != len(long) {
 		t.Errorf("%d keys wait, %v; want %d", len(waiting), err, len(long))
 	}
-	due, err := d.store.DueKeys(t.Context(), d.lane, 10)
+	due, err := d.store.DueKeys(t.Context(), "all", []int{0}, 10)
 	if err != nil || len(due) != len(long) {
 		t.Errorf("%d keys are due, %v; want %d", len(due), err, len(long))
 	}

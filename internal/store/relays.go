@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/commitrelay/outbox/internal/window"
 )
 
 // RelayInfo is what a relay says of itself.
@@ -16,11 +19,19 @@ type RelayInfo struct {
 	Subscriptions []string
 	Lease         time.Duration
 	Health        []byte // JSON
+
+	// Configurations says how each subscription is configured; relays compare them.
+	Configurations map[string]Subscription
 }
 
 // Heartbeat says that the relay lives.
 func (s *Store) Heartbeat(ctx context.Context, r RelayInfo) error {
-	return s.exec(ctx, s.pool, "heartbeat", r.ID, r.Host, r.PID, r.Version, r.Subscriptions, r.Lease.Seconds(), string(r.Health))
+	configurations, err := json.Marshal(r.Configurations)
+	if err != nil {
+		return err
+	}
+	return s.exec(ctx, s.pool, "heartbeat",
+		r.ID, r.Host, r.PID, r.Version, r.Subscriptions, r.Lease.Seconds(), string(r.Health), string(configurations))
 }
 
 // Goodbye says that the relay has stopped, and gives back the lanes that are still in its name.
@@ -30,33 +41,57 @@ func (s *Store) Goodbye(ctx context.Context, id string) error {
 
 // Subscription is what is stored of a subscription.
 type Subscription struct {
-	Name                       string
-	Lanes                      int
-	AggregateTypes, EventTypes []string
-	Sink, Topic, OnDead        string
+	Name           string   `json:"-"`
+	Lanes          int      `json:"-"` // when it is made
+	AggregateTypes []string `json:"aggregate_types"`
+	EventTypes     []string `json:"event_types"`
+	Sink           string   `json:"sink"`
+	Topic          string   `json:"topic"`
+	OnDead         string   `json:"on_dead"`
 }
 
-// ErrLanesDiffer says that a subscription was made with another number of lanes.
-var ErrLanesDiffer = errors.New("the number of lanes cannot change")
+// Subscribed is what was stored of a subscription before Subscribe.
+type Subscribed struct {
+	New     bool
+	Changed bool // another configuration was stored
+	Lanes   int  // how many there are; what is configured counts only for a new subscription
+}
 
-// Subscribe makes a subscription and its lanes known, or brings them up to date; changed says that another configuration
-// was stored before. A new subscription begins at the first retained event.
-func (s *Store) Subscribe(ctx context.Context, sub Subscription) (changed bool, err error) {
+// Subscribe makes a subscription and its lanes known, or brings them up to date. A new subscription begins at the first
+// retained event or, with now, at what commits from now on.
+func (s *Store) Subscribe(ctx context.Context, sub Subscription, now bool) (was Subscribed, err error) {
 	for _, list := range []*[]string{&sub.AggregateTypes, &sub.EventTypes} {
 		if *list == nil {
 			*list = []string{} // not NULL
 		}
 	}
-	var lanes int
-	_, err = s.row(ctx, s.pool, "subscribe",
-		[]any{sub.Name, sub.Lanes, sub.AggregateTypes, sub.EventTypes, sub.Sink, sub.Topic, sub.OnDead}, &lanes, &changed)
-	if err != nil {
-		return false, err
+	var begin *window.Position // alone, before the transaction has an id
+	if now {
+		reading, err := s.Position(ctx)
+		if err != nil {
+			return was, err
+		}
+		begin = window.Begin(reading)
 	}
-	if lanes != 0 && lanes != sub.Lanes {
-		return false, fmt.Errorf("subscription %q has %d lanes in the database and %d in the configuration: %w: configure %d",
-			sub.Name, lanes, sub.Lanes, ErrLanesDiffer, lanes)
-	}
-	err = s.exec(ctx, s.pool, "subscribe_lanes", sub.Name, sub.Lanes)
-	return changed, err
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		args := []any{sub.Name, sub.Lanes, sub.AggregateTypes, sub.EventTypes, sub.Sink, sub.Topic, sub.OnDead}
+		found, err := s.row(ctx, tx, "subscribe", args, &was.Lanes, &was.Changed)
+		if err != nil || found {
+			return err
+		}
+		was = Subscribed{New: true, Lanes: sub.Lanes}
+		from := int64(0)
+		if begin != nil {
+			from = begin.ID
+			var edges edgeColumns
+			if err := edges.add(begin); err != nil {
+				return err
+			}
+			if err := s.exec(ctx, tx, "window_add", edges.args()...); err != nil {
+				return err
+			}
+		}
+		return s.exec(ctx, tx, "subscribe_lanes", sub.Name, sub.Lanes, from)
+	})
+	return was, err
 }

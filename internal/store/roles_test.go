@@ -76,7 +76,7 @@ func TestStrictIsolation(t *testing.T) {
 			for range 2 {
 				writing.Go(func() {
 					for range 30 {
-						if held, err := d.store.Renew(t.Context(), d.lane, time.Hour); !held && err == nil || err != nil && !store.Transient(err) {
+						if held, err := d.renew(t, d.lane, time.Hour); !held && err == nil || err != nil && !store.Transient(err) {
 							mu.Lock()
 							fatal = append(fatal, errors.Join(errors.New("renew"), err))
 							mu.Unlock()
@@ -87,11 +87,11 @@ func TestStrictIsolation(t *testing.T) {
 			stored := int64(0)
 			for h := int64(1); h <= 30; h++ {
 				p := d.fullPosition(t, 1000+h)
-				switch err := d.store.StoreLane(t.Context(), d.lane, run, window.Open{From: p}, nil); {
+				switch err := d.put(t.Context(), d.lane, run, window.Open{From: p}); {
 				case err == nil:
 					stored = 1000 + h
 				case !store.Transient(err):
-					t.Errorf("StoreLane: %v", err)
+					t.Errorf("StoreLanes: %v", err)
 				}
 			}
 			writing.Wait()
@@ -120,9 +120,9 @@ func TestReadOnlyRole(t *testing.T) {
 	if r, err := d.store.QuietPosition(t.Context()); err != nil || r.H != 2 {
 		t.Errorf("QuietPosition: %+v, %v", r, err)
 	}
-	_, err := d.store.Acquire(t.Context(), &d.lane, time.Hour)
+	_, err := d.take(t, &d.lane, time.Hour)
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != "25006" || !strings.HasPrefix(err.Error(), "lane_acquire: ") {
+	if !errors.As(err, &pgErr) || pgErr.Code != "25006" || !strings.HasPrefix(err.Error(), "lanes_acquire: ") {
 		t.Errorf("Acquire: %v; want an error that names the statement, and says read-only", err)
 	}
 }

@@ -36,7 +36,7 @@ func TestReadStatus(t *testing.T) {
 		{Name: "all", Lanes: 1, Sink: "bus", Topic: "{event_type}", OnDead: "continue"},
 		{Name: "some", Lanes: 1, EventTypes: []string{"B*"}, Sink: "bus", Topic: "x", OnDead: "block"},
 	} {
-		if _, err := st.Subscribe(ctx, sub); err != nil {
+		if _, err := st.Subscribe(ctx, sub, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestReadStatus(t *testing.T) {
 	diff(want)
 
 	// Of a window in progress, what is up to p and ahead of it is settled.
-	exec(t, pool, `INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) SELECT pg_current_snapshot(), 6, pg_current_xact_id(), run FROM commitrelay.windows WHERE id = 0`)
+	exec(t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) SELECT 1, pg_current_snapshot(), 6, pg_current_xact_id(), run FROM commitrelay.windows WHERE id = 0`)
 	exec(t, pool, `UPDATE commitrelay.lanes SET to_window = (SELECT max(id) FROM commitrelay.windows), p = 2, ahead = '{4}' WHERE subscription = 'all'`)
 	want.Subscriptions[0].Lanes[0] = store.LaneStatus{Pending: 3, Position: 2, Window: 6}
 	diff(want)
@@ -106,7 +106,7 @@ func TestReadStatusLateAndMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Subscribe(ctx, store.Subscription{Name: "all", Lanes: 1, Sink: "bus", Topic: "x", OnDead: "continue"}); err != nil {
+	if _, err := st.Subscribe(ctx, store.Subscription{Name: "all", Lanes: 1, Sink: "bus", Topic: "x", OnDead: "continue"}, false); err != nil {
 		t.Fatal(err)
 	}
 	insert := `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'a', 'b', 'C' FROM generate_series(1, $1)`
@@ -121,7 +121,7 @@ func TestReadStatusLateAndMany(t *testing.T) {
 	if _, err := pool.Exec(ctx, insert, 3); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, pool, `INSERT INTO commitrelay.windows (snapshot, h, next_xid, run) SELECT pg_current_snapshot(), 5, pg_snapshot_xmax(pg_current_snapshot()), run FROM commitrelay.windows WHERE id = 0`)
+	exec(t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run) SELECT 1, pg_current_snapshot(), 5, pg_snapshot_xmax(pg_current_snapshot()), run FROM commitrelay.windows WHERE id = 0`)
 	exec(t, pool, `UPDATE commitrelay.lanes SET from_window = (SELECT max(id) FROM commitrelay.windows)`)
 	lane := func() store.LaneStatus {
 		t.Helper()

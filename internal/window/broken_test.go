@@ -141,7 +141,7 @@ func TestPositionInsideATransactionLosesEvents(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			s := newScene(t, o, o.source())
-			s.beside = newScene(t, o, o.open(t, pool).NewReader(nil, nil, 100, 1<<20))
+			s.beside = newScene(t, o, o.open(t, pool).NewReader(nil, nil, 1, 100, 1<<20))
 			s.look()
 			var a *session
 			meanwhile = func() { // after the reader's transaction has begun, and before it reads

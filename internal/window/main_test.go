@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
@@ -93,20 +94,44 @@ func (o *outbox) open(t testing.TB, pool *pgxpool.Pool) *store.Store {
 // lane subscribes, and takes the lane.
 func (o *outbox) lane(t testing.TB, subscription string) store.Lane {
 	t.Helper()
-	if _, err := o.store.Subscribe(t.Context(), store.Subscription{Name: subscription, Lanes: 1, OnDead: "continue"}); err != nil {
+	if _, err := o.store.Subscribe(t.Context(), store.Subscription{Name: subscription, Lanes: 1, OnDead: "continue"}, false); err != nil {
 		t.Fatal(err)
 	}
-	l := store.Lane{Subscription: subscription, Owner: "00000000-0000-7000-8000-000000000001"}
-	if held, err := o.store.Acquire(t.Context(), &l, 3600e9); err != nil || !held {
-		t.Fatalf("acquire: %v, %v", held, err)
+	held, err := o.store.Acquire(t.Context(), subscription, owner, 1, time.Hour, nil)
+	if err != nil || len(held) != 1 {
+		t.Fatalf("acquired %d lanes: %v", len(held), err)
 	}
-	return l
+	return held[0]
+}
+
+const owner, other = "00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002"
+
+// restored is an open state as it comes back from the database.
+func (o *outbox) restored(ctx context.Context, l store.Lane, open window.Open) (window.Open, error) {
+	stored, err := o.store.StoreLanes(ctx, open.From.Run, []store.Settled{{Lane: l, Open: open}}, nil)
+	if err == nil && !stored[l.Lane] {
+		err = store.ErrFenced
+	}
+	if err != nil {
+		return open, err
+	}
+	open, _, err = o.store.Load(ctx, l)
+	return open, err
+}
+
+func (o *outbox) storeAndLoad(t testing.TB, l store.Lane, open window.Open) window.Open {
+	t.Helper()
+	open, err := o.restored(t.Context(), l, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
 }
 
 // beginning is where a new subscription begins.
 func (o *outbox) beginning(t testing.TB) window.Open {
 	t.Helper()
-	open, err := o.store.Load(t.Context(), o.lane(t, "beginning"))
+	open, _, err := o.store.Load(t.Context(), o.lane(t, "beginning"))
 	if err != nil {
 		t.Fatal(err)
 	}

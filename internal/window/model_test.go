@@ -21,6 +21,7 @@ type modelServer struct {
 	rows  []*modelRow         // committed
 	clock int
 	names int
+	lanes int  // of the subscription
 	quiet bool // no transaction moves while a statement is at work
 }
 
@@ -43,18 +44,21 @@ type modelRow struct {
 	seq  int64
 	xid  uint64
 	key  string
+	lane int
 	tx   *modelTx
+
+	locked bool // of a key that was locked first
 }
 
 func newModel(pick func(n int) int) *modelServer {
 	return &modelServer{
-		pick: pick, next: 700, ended: 699, run: Run{System: "1", ID: "a", Sequence: 1, Filenode: 1}, locks: map[string]*modelTx{},
+		pick: pick, lanes: 1, next: 700, ended: 699, run: Run{System: "1", ID: "a", Sequence: 1, Filenode: 1}, locks: map[string]*modelTx{},
 	}
 }
 
 // begin is the position of row 0.
 func (s *modelServer) begin() Open {
-	return Open{From: &Position{Snapshot: emptySnapshot, Next: 3, Run: s.run, Stored: 0}}
+	return Open{From: &Position{Snapshot: emptySnapshot, Next: 3, Run: s.run}}
 }
 
 // lockedKeys are written by transactions that lock them first; looseKeys are not.
@@ -62,6 +66,24 @@ var (
 	lockedKeys = []string{"a", "b"}
 	looseKeys  = []string{"x", "y"}
 )
+
+// key is one of the given kind. There are more of them where there are more lanes.
+func (s *modelServer) key(kind []string) string {
+	key := kind[s.pick(len(kind))]
+	if s.lanes > 1 {
+		key += fmt.Sprint(s.pick(s.lanes))
+	}
+	return key
+}
+
+// lane spreads the keys, one or more to a lane.
+func (s *modelServer) lane(key string) int {
+	sum := 0
+	for _, c := range key {
+		sum = 31*sum + int(c)
+	}
+	return sum % s.lanes
+}
 
 // step lets one thing happen.
 func (s *modelServer) step() {
@@ -75,9 +97,9 @@ func (s *modelServer) step() {
 	case 0, 1:
 		s.id(tx)
 	case 2, 3, 4:
-		s.insert(tx, looseKeys[s.pick(len(looseKeys))])
+		s.insert(tx, s.key(looseKeys))
 	case 5, 6:
-		key := lockedKeys[s.pick(len(lockedKeys))]
+		key := s.key(lockedKeys)
 		if holder := s.locks[key]; holder == nil || holder == tx {
 			s.locks[key] = tx
 			s.insert(tx, key)
@@ -126,7 +148,7 @@ func (s *modelServer) insert(tx *modelTx, key string) {
 	s.id(tx)
 	s.seq++
 	s.names++
-	tx.rows = append(tx.rows, &modelRow{name: s.names, seq: s.seq, xid: tx.xid, key: key, tx: tx})
+	tx.rows = append(tx.rows, &modelRow{name: s.names, seq: s.seq, xid: tx.xid, key: key, lane: s.lane(key), tx: tx, locked: s.locks[key] == tx})
 }
 
 func (s *modelServer) end(tx *modelTx, commit bool) {
@@ -186,16 +208,16 @@ func (s *modelServer) Position(context.Context) (Reading, error) {
 	return s.reading(), nil
 }
 
-func (s *modelServer) Page(_ context.Context, w *Window, p, hi int64) (events []Event, more bool, err error) {
+func (s *modelServer) Page(_ context.Context, w *Window, lanes []int, p, hi int64) (events []Event, more bool, err error) {
 	s.meanwhile()
 	defer s.meanwhile()
 	limit := 1 + s.pick(5)
 	for _, row := range s.rows {
-		if row.seq <= p || row.seq > hi || !inWindow(w, row) {
+		if row.seq <= p || row.seq > hi || !inWindow(w, row) || !slices.Contains(lanes, row.lane) {
 			continue
 		}
-		var e Event
-		e.Seq, e.Type = row.seq, fmt.Sprint(row.name)
+		e := Event{Seq: row.seq, Lane: row.lane}
+		e.Type = fmt.Sprint(row.name)
 		events = append(events, e)
 		if len(events) == limit {
 			return events, true, nil
@@ -252,8 +274,8 @@ func (s *modelServer) named(name string) *modelRow {
 	return nil
 }
 
-// check says what is wrong with what arrived, or "": every committed row once, nothing else, rows of one transaction in
-// the order in which they were written, and rows of one key in that of their transactions unless those overlap.
+// check says what is wrong with what arrived, or "": every committed row once, nothing else, rows of one transaction and
+// lane in the order in which they were written, and rows of one key in that of their transactions unless those overlap.
 func (s *modelServer) check(arrived []*modelRow) string {
 	at := map[int]int{}
 	for i, row := range arrived {
@@ -273,11 +295,11 @@ func (s *modelServer) check(arrived []*modelRow) string {
 	for i, b := range arrived {
 		for _, a := range arrived[:i] {
 			switch {
-			case a.tx == b.tx && a.name > b.name:
+			case a.tx == b.tx && a.lane == b.lane && a.name > b.name:
 				return fmt.Sprintf("rows %d and %d of transaction %d arrived the wrong way round", b.name, a.name, a.xid)
 			case a.key == b.key && b.tx.committed < a.tx.began:
 				return fmt.Sprintf("key %s: row %d arrived before %d, whose transaction had ended before its own began", a.key, a.name, b.name)
-			case a.key == b.key && slices.Contains(lockedKeys, a.key) && b.tx.committed < a.tx.committed:
+			case a.key == b.key && a.locked && b.tx.committed < a.tx.committed:
 				return fmt.Sprintf("key %s: row %d arrived before %d, whose transaction held the key's lock before its own", a.key, a.name, b.name)
 			}
 		}

@@ -18,10 +18,10 @@ type counted struct {
 	widest       int64
 }
 
-func (c *counted) Page(ctx context.Context, w *window.Window, p, hi int64) ([]window.Event, bool, error) {
+func (c *counted) Page(ctx context.Context, w *window.Window, lanes []int, p, hi int64) ([]window.Event, bool, error) {
 	c.pages++
 	c.widest = max(c.widest, hi-p)
-	return c.Source.Page(ctx, w, p, hi)
+	return c.Source.Page(ctx, w, lanes, p, hi)
 }
 
 func (c *counted) NextSeq(ctx context.Context, p int64) (int64, bool, error) {
@@ -37,7 +37,7 @@ func (o *outbox) setval(t testing.TB, seq int64) {
 
 func TestWindowBiggerThanAPage(t *testing.T) {
 	o := newOutbox(t, cluster(t))
-	s := newScene(t, o, o.store.NewReader(nil, nil, 10, 1<<20))
+	s := newScene(t, o, o.store.NewReader(nil, nil, 1, 10, 1<<20))
 	for i := range 5 {
 		x := s.begin()
 		for j := range 21 {
@@ -101,26 +101,16 @@ func TestWindowContinuesAnywhere(t *testing.T) {
 		settled := o.beginning(t)
 		for idle := 0; idle < 3; {
 			// A new tenure, with pages of another size.
-			if err := o.store.StoreLane(t.Context(), lane, settled.From.Run, settled, nil); err != nil {
-				rt.Fatalf("store: %v", err)
-			}
-			var err error
-			if settled, err = o.store.Load(t.Context(), lane); err != nil {
-				rt.Fatalf("load: %v", err)
-			}
-			r, err := o.store.Position(t.Context())
-			if err != nil {
-				rt.Fatalf("position: %v", err)
-			}
+			settled = o.storeAndLoad(t, lane, settled)
 			rows := rapid.IntRange(1, 60).Draw(rt, "rows of a page")
-			reader := window.NewReader(o.store.NewReader(nil, nil, rows, 1<<20), settled, r)
+			reader := newReader(t, o.store.NewReader(nil, nil, 1, rows, 1<<20), settled)
 			for range rapid.IntRange(1, 8).Draw(rt, "pages") {
-				page, at, err := reader.Next(t.Context())
+				page, err := reader.Next(t.Context(), nil)
 				if err != nil {
 					rt.Fatalf("Next: %v", err)
 				}
-				if page == nil {
-					settled = window.Open{From: at}
+				if page.At != nil {
+					settled = window.Open{From: page.At}
 					idle++
 					continue
 				}
@@ -182,14 +172,14 @@ func TestFilters(t *testing.T) {
 			if by != "aggregate types" {
 				events = c.filter
 			}
-			s := newScene(t, o, o.store.NewReader(aggregates, events, 4, 1<<20))
+			s := newScene(t, o, o.store.NewReader(aggregates, events, 1, 4, 1<<20))
 			var got []string
 			for idle := 0; idle < 3; {
-				page, _, err := s.reader.Next(t.Context())
+				page, err := s.reader.Next(t.Context(), nil)
 				if err != nil {
 					t.Fatalf("filter %q: %v", c.filter, err)
 				}
-				if page == nil {
+				if page.At != nil {
 					idle++
 					continue
 				}
@@ -244,21 +234,11 @@ func TestLongTransactions(t *testing.T) {
 
 	// It survives the database.
 	lane := o.lane(t, "long")
-	if err := o.store.StoreLane(t.Context(), lane, at.Run, window.Open{From: at}, nil); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := o.store.Load(t.Context(), lane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := o.storeAndLoad(t, lane, window.Open{From: at})
 	if fmt.Sprint(loaded.From.Bounds) != fmt.Sprint(at.Bounds) {
 		t.Errorf("bounds come back as %+v, want %+v", loaded.From.Bounds, at.Bounds)
 	}
-	r, err := o.store.Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.reader = window.NewReader(src, loaded, r)
+	s.reader = newReader(t, src, loaded)
 
 	src.pages = 0
 	elsewhere.commit()
@@ -283,12 +263,12 @@ func TestLongTransactions(t *testing.T) {
 func (s *scene) position() *window.Position {
 	s.t.Helper()
 	for {
-		page, at, err := s.reader.Next(s.t.Context())
+		page, err := s.reader.Next(s.t.Context(), nil)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if page == nil {
-			return at
+		if page.At != nil {
+			return page.At
 		}
 		for _, e := range page.Events {
 			s.arrived = append(s.arrived, e.AggregateID)

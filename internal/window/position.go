@@ -1,6 +1,9 @@
 package window
 
 import (
+	"cmp"
+	"math"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -21,9 +24,12 @@ type Position struct {
 	Floor    int64 // numbers up to it are never again compared by transaction id
 	Run      Run
 
-	// Stored is the row that holds this position in the database, -1 if none does.
-	Stored int64
+	// ID names the position, in the database too. 0 is the beginning, where nothing is visible yet.
+	ID int64
 }
+
+// newPositionID is random, so that any number of relays can name positions.
+func newPositionID() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
 // Bounds says from which number on a transaction that was running may have events.
 type Bounds struct {
@@ -45,6 +51,23 @@ type Pair struct {
 type Raised struct {
 	XID uint64 `json:"x"`
 	H   int64  `json:"h"`
+}
+
+// and returns everything that is known of running transactions from both: it is true of the server, not of a lane.
+func (b Bounds) and(o Bounds) Bounds {
+	all := slices.Concat(b.Pairs, o.Pairs)
+	slices.SortFunc(all, func(x, y Pair) int { return cmp.Or(cmp.Compare(x.Next, y.Next), cmp.Compare(y.H, x.H)) })
+	pairs := all[:0]
+	for _, p := range all {
+		// Of two readings at the same time, one may have seen the lower number and the higher id: it says nothing more.
+		if n := len(pairs); n == 0 || pairs[n-1].H < p.H {
+			pairs = append(pairs, p)
+		}
+	}
+	raised := slices.Concat(b.Raised, o.Raised)
+	slices.SortFunc(raised, func(x, y Raised) int { return cmp.Or(cmp.Compare(x.XID, y.XID), cmp.Compare(y.H, x.H)) })
+	raised = slices.CompactFunc(raised, func(x, y Raised) bool { return x.XID == y.XID }) // the first is the higher
+	return Bounds{Pairs: pairs, Raised: raised}
 }
 
 // maxPairs bounds what a position may grow to while one transaction takes ids and none ends. Dropping a pair only lowers
@@ -125,7 +148,7 @@ func (p *Position) next(r Reading) *Position {
 		Next:     r.Next,
 		Floor:    p.Floor,
 		Run:      r.Run,
-		Stored:   -1,
+		ID:       newPositionID(),
 		Bounds: Bounds{
 			Pairs: prune(pairs, r.Snapshot),
 			Raised: slices.DeleteFunc(slices.Clone(p.Bounds.Raised), func(x Raised) bool {
@@ -157,7 +180,7 @@ func prune(pairs []Pair, s Snapshot) []Pair {
 			kept = append(kept, p)
 		}
 	}
-	if len(kept) > maxPairs {
+	for len(kept) > maxPairs {
 		for i := range maxPairs / 2 {
 			kept[i] = kept[2*i]
 		}
@@ -186,7 +209,7 @@ func (p *Position) Raise(xs []uint64) *Position {
 		raised = append(raised, Raised{x, p.H})
 	}
 	return &Position{
-		Snapshot: p.Snapshot, H: p.H, Next: p.Next, Floor: p.Floor, Run: p.Run, Stored: -1,
+		Snapshot: p.Snapshot, H: p.H, Next: p.Next, Floor: p.Floor, Run: p.Run, ID: newPositionID(),
 		Bounds: Bounds{Pairs: p.Bounds.Pairs, Raised: raised},
 	}
 }

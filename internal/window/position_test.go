@@ -60,7 +60,7 @@ func TestAdvanceLow(t *testing.T) {
 		if low != c.low {
 			t.Errorf("%s: low is %d, want %d", c.name, low, c.low)
 		}
-		if next.Floor != 7 || next.H != 400 || next.Next != 30 || next.Stored != -1 {
+		if next.Floor != 7 || next.H != 400 || next.Next != 30 || next.ID <= 0 || next.ID == p.ID {
 			t.Errorf("%s: next position is %+v", c.name, next)
 		}
 	}
@@ -179,7 +179,7 @@ func TestBoundsStaySmall(t *testing.T) {
 
 func TestLaggingAndRaise(t *testing.T) {
 	p := &Position{
-		Snapshot: snapshot(t, "12:20:12,15,18"), H: 1000, Next: 23, Floor: 5, Stored: 9,
+		Snapshot: snapshot(t, "12:20:12,15,18"), H: 1000, Next: 23, Floor: 5, ID: 9,
 		Bounds: Bounds{Pairs: []Pair{{14, 100}, {17, 900}}},
 	}
 	if got, want := p.Lagging(500), []uint64{12, 15}; !slices.Equal(got, want) {
@@ -192,8 +192,8 @@ func TestLaggingAndRaise(t *testing.T) {
 	if len(p.Bounds.Raised) != 0 {
 		t.Errorf("Raise changed the position it began at")
 	}
-	if raised.Stored != -1 || raised.Floor != 5 || raised.H != 1000 || raised.Next != 23 {
-		t.Errorf("the raised position is %+v; it is not in the database, and all else as before", raised)
+	if raised.ID <= 0 || raised.ID == p.ID || raised.Floor != 5 || raised.H != 1000 || raised.Next != 23 {
+		t.Errorf("the raised position is %+v; it has an id of its own, and all else as before", raised)
 	}
 	// Raised again later, to what was read then.
 	later, low := raised.Advance(Reading{Snapshot: snapshot(t, "12:30:12"), H: 5000, Next: 30})

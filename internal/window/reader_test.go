@@ -47,18 +47,23 @@ func (c *consumer) restart() {
 	if err != nil {
 		panic(err)
 	}
-	c.reader = NewReader(c.src, c.settled, r)
+	c.read(r)
+}
+
+func (c *consumer) read(r Reading) {
+	c.reader = NewReader(c.src, r)
+	c.reader.Add(0, c.settled)
 }
 
 // next reads a page and settles it. It returns where the reader stands if there was none.
 func (c *consumer) next(t fataler) (at *Position) {
 	t.Helper()
 	c.reader.looked = time.Time{}
-	page, at, err := c.reader.Next(context.Background())
+	page, err := c.reader.Next(context.Background(), nil)
 	if err != nil {
 		t.Fatalf("Next: %v", err)
 	}
-	if page == nil {
+	if at := page.At; at != nil {
 		c.settled = Open{From: at}
 		if c.mangle != nil {
 			c.mangle(at)
@@ -286,7 +291,7 @@ func (s *scripted) Writers(context.Context) (map[uint32]bool, error) {
 	return s.writers, nil
 }
 
-func (s *scripted) Page(context.Context, *Window, int64, int64) ([]Event, bool, error) {
+func (s *scripted) Page(context.Context, *Window, []int, int64, int64) ([]Event, bool, error) {
 	return nil, false, nil
 }
 
@@ -325,10 +330,11 @@ func TestReaderStopsWhenTheRunChanges(t *testing.T) {
 			open = Open{From: from, Window: &Window{From: from, To: to, Low: 40}, P: 40}
 			src.readings = []Reading{c.next}
 		}
-		r := NewReader(src, open, start)
+		r := NewReader(src, start)
+		r.Add(0, open)
 		var err error
 		for range 2 {
-			if _, _, err = r.Next(t.Context()); err != nil {
+			if _, err = r.Next(t.Context(), nil); err != nil {
 				break
 			}
 		}
@@ -358,10 +364,15 @@ func TestReaderRaisesIdleTransactions(t *testing.T) {
 			Snapshot: snapshot(t, "5:19:5,6"), H: 2 * far, Next: 19, Run: run,
 			Bounds: Bounds{Pairs: []Pair{{4, 10}, {19, 2 * far}}},
 		}
-		r := NewReader(src, Open{From: from}, src.readings[0])
-		_, at, err := r.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		r := NewReader(src, src.readings[0])
+		r.Add(0, Open{From: from})
+		var at *Position
+		for at == nil {
+			page, err := r.Next(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = page.At
 		}
 		if src.looks != 1 {
 			t.Errorf("%s: looked at the locks %d times, want once", name, src.looks)

@@ -81,7 +81,7 @@ func (c *consumer) recover() (again bool) {
 		panic(err)
 	}
 	if c.settled.Newest().Void(r) == "" {
-		c.reader = NewReader(c.src, c.settled, r)
+		c.read(r)
 		return false
 	}
 	// The table is locked: writers end, and none begins.
@@ -90,8 +90,8 @@ func (c *consumer) recover() (again bool) {
 	s.quiet = true
 	quiet := s.reading()
 	was := c.settled
-	c.settled = reload(Recover(c.settled, quiet))
-	c.reader = NewReader(c.src, c.settled, quiet)
+	c.settled = reload(Recover(c.settled, Quiet(quiet)))
+	c.read(quiet)
 	byNumber := was.From.Floor
 	if w := was.Window; w != nil && w.CatchUp != nil {
 		byNumber = max(byNumber, was.P)
@@ -180,7 +180,7 @@ func TestRecoverKeepsWhatAnOpenWindowHadSettled(t *testing.T) {
 	from := &Position{Snapshot: snapshot(t, "10:10:"), H: 100, Next: 10, Run: run, Floor: 20}
 	to := &Position{Snapshot: snapshot(t, "30:30:"), H: 900, Next: 30, Run: run, Floor: 20}
 	open := reload(Open{From: from, Window: &Window{From: from, To: to, Low: 80}, P: 500, Ahead: []int64{600, 700}})
-	got := Recover(open, Reading{Snapshot: snapshot(t, "40:40:"), H: 950, Next: 40, Run: other})
+	got := Recover(open, Quiet(Reading{Snapshot: snapshot(t, "40:40:"), H: 950, Next: 40, Run: other}))
 	want := CatchUp{Snapshot: "10:10:", H: 100, SettledSnapshot: "30:30:", SettledP: 500}
 	if *got.Window.CatchUp != want {
 		t.Errorf("catch-up %+v, want %+v", *got.Window.CatchUp, want)
@@ -188,7 +188,7 @@ func TestRecoverKeepsWhatAnOpenWindowHadSettled(t *testing.T) {
 	if got.P != 20 || got.Window.Low != 20 || !slices.Equal(got.Ahead, []int64{600, 700}) || got.From != open.From {
 		t.Errorf("open is %+v with window %+v; want it to begin at the floor, 20, with what was settled ahead", got, got.Window)
 	}
-	if end := got.Window.To; end.Floor != 950 || end.H != 950 || end.Next != 40 || end.Run != other || end.Stored != -1 {
+	if end := got.Window.To; end.Floor != 950 || end.H != 950 || end.Next != 40 || end.Run != other || end.ID <= 0 {
 		t.Errorf("the window ends at %+v", end)
 	}
 }
@@ -200,7 +200,7 @@ func TestRecoverInTheMiddleOfCatchingUp(t *testing.T) {
 	from := &Position{Snapshot: snapshot(t, "10:10:"), H: 5000, Next: 10, Run: run, Floor: 4000}
 	restarted := run
 	restarted.Filenode++
-	first := Recover(Open{From: from}, Reading{Snapshot: snapshot(t, "20:20:"), H: 8, Next: 20, Run: restarted})
+	first := Recover(Open{From: from}, Quiet(Reading{Snapshot: snapshot(t, "20:20:"), H: 8, Next: 20, Run: restarted}))
 	if first.P != 0 {
 		t.Fatalf("catching up with numbers that started over begins above %d, want 0", first.P)
 	}
@@ -208,7 +208,7 @@ func TestRecoverInTheMiddleOfCatchingUp(t *testing.T) {
 	first.Ahead = []int64{5}
 	again := restarted
 	again.System = "2"
-	second := Recover(reload(first), Reading{Snapshot: snapshot(t, "30:30:"), H: 12, Next: 30, Run: again})
+	second := Recover(reload(first), Quiet(Reading{Snapshot: snapshot(t, "30:30:"), H: 12, Next: 30, Run: again}))
 	if second.P != 3 || second.Window.Low != 3 || second.Window.To.H != 12 || !slices.Equal(second.Ahead, []int64{5}) {
 		t.Errorf("catching up goes on from %d (ahead %v) to %d, want from 3 (ahead [5]) to 12", second.P, second.Ahead, second.Window.To.H)
 	}
@@ -248,7 +248,7 @@ func TestRecoverWhenNumbersAndIdsStartOver(t *testing.T) {
 			CatchUp{Snapshot: "10:10:", H: 100, SettledSnapshot: "30:30:", SettledP: 500},
 		},
 	} {
-		got := Recover(c.open, c.r)
+		got := Recover(c.open, Quiet(c.r))
 		if got.P != 0 || got.Window.Low != 0 || len(got.Ahead) != 0 {
 			t.Errorf("%s: begins above %d, ahead %v; want 0 and nothing ahead", c.name, got.P, got.Ahead)
 		}

@@ -56,7 +56,7 @@ func (p *Position) Void(r Reading) string {
 func (o Open) Renumbered() Open {
 	note := func(p *Position) *Position {
 		noted := *p
-		noted.Run.Filenode, noted.Stored = 0, -1
+		noted.Run.Filenode, noted.ID = 0, newPositionID()
 		return &noted
 	}
 	if o.Window == nil {

@@ -25,16 +25,24 @@ type scene struct {
 func newScene(t testing.TB, o *outbox, src window.Source) *scene {
 	t.Helper()
 	s := &scene{t: t, outbox: o}
+	s.reader = newReader(t, src, o.beginning(t))
+	return s
+}
+
+// newReader reads for the only lane of a subscription.
+func newReader(t testing.TB, src window.Source, from window.Open) *window.Reader {
+	t.Helper()
 	r, err := src.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.reader = window.NewReader(src, o.beginning(t), r)
-	return s
+	reader := window.NewReader(src, r)
+	reader.Add(0, from)
+	return reader
 }
 
 // source is the right one.
-func (o *outbox) source() *store.Reader { return o.store.NewReader(nil, nil, 100, 1<<20) }
+func (o *outbox) source() *store.Reader { return o.store.NewReader(nil, nil, 1, 100, 1<<20) }
 
 // session is a transaction on a connection of its own.
 type session struct {
@@ -102,13 +110,13 @@ func (x *session) release() {
 func (s *scene) look() {
 	s.t.Helper()
 	for idle := 0; idle < 3; {
-		page, at, err := s.reader.Next(s.t.Context())
+		page, err := s.reader.Next(s.t.Context(), nil)
 		if err != nil {
 			s.t.Fatalf("Next: %v", err)
 		}
-		if page == nil {
+		if page.At != nil {
 			idle++
-			s.spoil(at)
+			s.spoil(page.At)
 			continue
 		}
 		idle = 0

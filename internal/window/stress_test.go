@@ -280,11 +280,11 @@ func (h *history) follow(ctx context.Context, reader *window.Reader, a *arrivals
 	h.mu.Unlock()
 	over := false
 	for idle := 0; idle < 3; {
-		page, _, err := reader.Next(ctx)
+		page, err := reader.Next(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
-		if page != nil {
+		if page.At == nil {
 			idle = 0
 			a.add(page)
 			next, err := settle(page)
@@ -313,7 +313,7 @@ func (h *history) follow(ctx context.Context, reader *window.Reader, a *arrivals
 	return nil
 }
 
-// stress runs writers beside the right reader, in three ways of using it, until done. It writes before and after them in a
+// stress runs writers beside the right reader, in three ways of using it, and two relays that share lanes, until done. It writes before and after them in a
 // transaction that lasts for all of the run, and keeps one open that never touches the outbox.
 func stress(t *testing.T, o *outbox, writers int, done func(txs int) bool) {
 	ctx := t.Context()
@@ -353,34 +353,37 @@ func stress(t *testing.T, o *outbox, writers int, done func(txs int) bool) {
 		})
 	}
 	nothing := func(*window.Page) (*window.Reader, error) { return nil, nil }
-	begin := func(src window.Source) *window.Reader {
-		r, err := o.store.Position(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return window.NewReader(src, o.beginning(t), r)
-	}
+	begin := func(src window.Source) *window.Reader { return newReader(t, src, o.beginning(t)) }
 	follow("looks after each commit", begin(o.source()), 1, nothing)
-	follow("looks seldom, reads small pages", begin(o.store.NewReader(nil, nil, 20, 1<<20)), 200, nothing)
+	follow("looks seldom, reads small pages", begin(o.store.NewReader(nil, nil, 1, 20, 1<<20)), 200, nothing)
 
 	// As a relay does that is stopped after each page: store, load, go on.
 	lane := o.lane(t, "stops everywhere")
-	src := o.store.NewReader(nil, nil, 20, 1<<20)
+	src := o.store.NewReader(nil, nil, 1, 20, 1<<20)
 	follow("stops after each page", begin(src), 20, func(page *window.Page) (*window.Reader, error) {
 		open := window.Open{From: page.Window.From, Window: page.Window, P: page.P}
 		if page.Last {
 			open = window.Open{From: page.Window.To}
 		}
-		if err := o.store.StoreLane(ctx, lane, open.From.Run, open, nil); err != nil {
-			return nil, err
-		}
-		loaded, err := o.store.Load(ctx, lane)
+		loaded, err := o.restored(ctx, lane, open)
 		if err != nil {
 			return nil, err
 		}
 		r, err := o.store.Position(ctx)
-		return window.NewReader(src, loaded, r), err
+		next := window.NewReader(src, r)
+		next.Add(0, loaded)
+		return next, err
 	})
+
+	team, relays := startTeam(t, o, 8, seed)
+	all = append(all, &team.arrivals)
+	for _, run := range relays {
+		reading.Go(func() {
+			if err := run(ctx, ended); err != nil {
+				h.fail(err)
+			}
+		})
+	}
 
 	var writing sync.WaitGroup
 	for i := range writers {
@@ -401,6 +404,10 @@ func stress(t *testing.T, o *outbox, writers int, done func(txs int) bool) {
 	}
 	for _, a := range all {
 		h.check(t, a)
+	}
+	t.Logf("lanes were handed over %d times", team.handovers)
+	if team.handovers == 0 {
+		t.Error("no lane was handed over")
 	}
 	if len(h.committed) == 0 {
 		t.Error("nothing was written")

@@ -40,15 +40,34 @@ func (o Open) Newest() *Position {
 	return o.From
 }
 
-// Recover plans the window that follows a break. old is what was stored; r was read while no writer was at work, so
-// everything with a number up to r.H is committed or will never appear. Nothing is skipped: where it cannot be known
-// whether an event was settled, it is delivered again.
-func Recover(old Open, r Reading) Open {
-	to := &Position{
-		Snapshot: r.Snapshot, H: r.H, Next: r.Next, Run: r.Run, Stored: -1,
+// Regressed says that the sequence stands lower than it did.
+func (o Open) Regressed(r Reading) bool { return r.H < o.Newest().H }
+
+// Void says why what is stored does not continue at reading r, in words for the log, or "" if it does.
+func (o Open) Void(r Reading) string { return o.Newest().Void(r) }
+
+// Begin is the position of a reading that follows no other: nothing is known of the transactions that run.
+func Begin(r Reading) *Position {
+	return &Position{
+		ID: newPositionID(), Snapshot: r.Snapshot, H: r.H, Next: r.Next, Run: r.Run,
+		Bounds: Bounds{Pairs: []Pair{{r.Next, r.H}}},
+	}
+}
+
+// Quiet is the position of a reading that was taken while no writer was at work: everything with a number up to r.H is
+// committed or will never appear.
+func Quiet(r Reading) *Position {
+	return &Position{
+		Snapshot: r.Snapshot, H: r.H, Next: r.Next, Run: r.Run, ID: newPositionID(),
 		Floor:  r.H,
 		Bounds: Bounds{Pairs: []Pair{{r.Next, r.H}}},
 	}
+}
+
+// Recover plans the window that follows a break, from what was stored to a quiet position. Nothing is skipped: where it
+// cannot be known whether an event was settled, it is delivered again.
+func Recover(old Open, to *Position) Open {
+	r := Reading{Snapshot: to.Snapshot, H: to.H, Next: to.Next, Run: to.Run}
 	last := old.Newest()
 	catchUp := CatchUp{Snapshot: old.From.Snapshot.String(), H: old.From.H}
 	p, ahead := old.From.Floor, []int64(nil)

@@ -9,15 +9,15 @@ SELECT s.name AS subscription,
        CASE
            WHEN k.state = 'dead' THEN 'DEAD'
            WHEN k.state IS NOT NULL THEN 'RETRYING'
-           WHEN t.catch_up IS NULL AND e.seq <= f.floor THEN 'PUBLISHED'
-           WHEN t.catch_up IS NULL AND e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED'
-           WHEN t.catch_up IS NULL AND e.seq <= t.h AND pg_visible_in_snapshot(e.xid, t.snapshot)
+           WHEN l.catch_up IS NULL AND e.seq <= f.floor THEN 'PUBLISHED'
+           WHEN l.catch_up IS NULL AND e.seq <= f.h AND pg_visible_in_snapshot(e.xid, f.snapshot) THEN 'PUBLISHED'
+           WHEN l.catch_up IS NULL AND e.seq <= t.h AND pg_visible_in_snapshot(e.xid, t.snapshot)
                AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
-           WHEN t.catch_up IS NOT NULL AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
-           WHEN e.seq <= (t.catch_up ->> 'h')::bigint
-               AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'snapshot')::pg_snapshot) THEN 'PUBLISHED'
-           WHEN e.seq <= (t.catch_up ->> 'settled_p')::bigint
-               AND pg_visible_in_snapshot(e.xid, (t.catch_up ->> 'settled_snapshot')::pg_snapshot) THEN 'PUBLISHED'
+           WHEN l.catch_up IS NOT NULL AND (e.seq <= l.p OR e.seq = ANY (l.ahead)) THEN 'PUBLISHED'
+           WHEN e.seq <= (l.catch_up ->> 'h')::bigint
+               AND pg_visible_in_snapshot(e.xid, (l.catch_up ->> 'snapshot')::pg_snapshot) THEN 'PUBLISHED'
+           WHEN e.seq <= (l.catch_up ->> 'settled_p')::bigint
+               AND pg_visible_in_snapshot(e.xid, (l.catch_up ->> 'settled_snapshot')::pg_snapshot) THEN 'PUBLISHED'
            ELSE 'PENDING'
        END AS status,
        k.attempts, k.last_error, k.next_attempt,

@@ -14,7 +14,8 @@ CREATE TABLE :"schema".installation (
 INSERT INTO :"schema".installation (version, events_schema, events_table, payload_type, slots, slot_seconds)
 VALUES (:version, :'events_schema', :'events_table', :'payload_type', :slots, :slot_seconds);
 
--- A named reader of the outbox. Filters hold exact names or a prefix and '*'; empty means all.
+-- A named reader of the outbox. Filters hold exact names or a prefix and '*'; empty means all. lanes_wanted is set while
+-- the number of lanes is being changed: relays bring all lanes to one place, and change it there.
 CREATE TABLE :"schema".subscriptions (
     name            text            PRIMARY KEY,
     lanes           integer         NOT NULL CHECK (lanes BETWEEN 1 AND 1024 AND lanes & (lanes - 1) = 0),
@@ -24,6 +25,7 @@ CREATE TABLE :"schema".subscriptions (
     topic           text            NOT NULL,
     on_dead         text            NOT NULL DEFAULT 'continue' CHECK (on_dead IN ('continue', 'block')),
     paused          boolean         NOT NULL DEFAULT false,
+    lanes_wanted    integer         CHECK (lanes_wanted BETWEEN 1 AND 1024 AND lanes_wanted & (lanes_wanted - 1) = 0),
     created_at      timestamptz     NOT NULL DEFAULT now()
 );
 
@@ -31,21 +33,21 @@ CREATE TABLE :"schema".subscriptions (
 -- the bounds of transactions still running, the floor, and the server run in which all of it was read.
 -- Written once per relay and shared by the lanes that refer to it. Row 0 is the beginning: nothing visible yet,
 -- on the server where the tables were made.
--- catch_up is set on the edge that ends a window after a restore: what that window leaves out (docs/design.md, I4).
+-- Relays choose the ids at random.
 CREATE TABLE :"schema".windows (
-    id              bigint          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id              bigint          PRIMARY KEY,
     snapshot        pg_snapshot     NOT NULL,
     h               bigint          NOT NULL,
     next_xid        xid8            NOT NULL,
     bounds          jsonb           NOT NULL DEFAULT '{}',
     floor           bigint          NOT NULL DEFAULT 0,
     run             jsonb           NOT NULL,
-    catch_up        jsonb,
     created_at      timestamptz     NOT NULL DEFAULT now()
 );
 
 -- One part of a subscription: the unit that one relay owns. Everything visible at from_window is settled; if to_window
--- is set, so is everything between the two with seq <= p or seq in ahead.
+-- is set, so is everything between the two with seq <= p or seq in ahead. catch_up is set while the window is the one after
+-- a restore: what it leaves out (docs/design.md, I4).
 -- Every write of delivery state carries the epoch.
 CREATE TABLE :"schema".lanes (
     subscription    text            NOT NULL REFERENCES :"schema".subscriptions ON DELETE CASCADE,
@@ -57,6 +59,7 @@ CREATE TABLE :"schema".lanes (
     to_window       bigint,
     p               bigint          NOT NULL DEFAULT 0,
     ahead           bigint[]        NOT NULL DEFAULT '{}',
+    catch_up        jsonb,
     stored_at       timestamptz     NOT NULL DEFAULT now(),
     PRIMARY KEY (subscription, lane)
 ) WITH (fillfactor = 50);
@@ -90,13 +93,15 @@ CREATE TABLE :"schema".parked (
 CREATE INDEX parked_due_idx ON :"schema".parked (subscription, lane, next_attempt) WHERE state <> 'dead';
 CREATE INDEX parked_key_idx ON :"schema".parked (subscription, lane, hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)), id) WHERE state <> 'dead';
 
--- Relays alive, by their heartbeats. health is what /readyz of that relay says.
+-- Relays alive, by their heartbeats. configurations says how each of its subscriptions is configured, which should be the
+-- same everywhere; health is what /readyz of that relay says.
 CREATE TABLE :"schema".relays (
     id              uuid            PRIMARY KEY,
     host            text            NOT NULL,
     pid             integer         NOT NULL,
     version         text            NOT NULL,
     subscriptions   text[]          NOT NULL,
+    configurations  jsonb           NOT NULL DEFAULT '{}',
     lease           interval        NOT NULL,
     started_at      timestamptz     NOT NULL DEFAULT now(),
     heartbeat_at    timestamptz     NOT NULL DEFAULT now(),
@@ -112,7 +117,7 @@ CREATE UNLOGGED TABLE :"schema".run (
 INSERT INTO :"schema".run DEFAULT VALUES;
 
 -- The beginning (see windows). Its next_xid is the first that any cluster hands out.
-INSERT INTO :"schema".windows (id, snapshot, h, next_xid, run) OVERRIDING SYSTEM VALUE
+INSERT INTO :"schema".windows (id, snapshot, h, next_xid, run)
 SELECT 0, '3:3:', 0, '3', jsonb_build_object(
     'system', c.system_identifier::text,
     'timeline', k.timeline_id,

@@ -3,7 +3,7 @@
 WITH forgotten AS (
     DELETE FROM :"schema".relays WHERE heartbeat_at < now() - interval '1 day' AND id <> $1::uuid
 )
-INSERT INTO :"schema".relays AS r (id, host, pid, version, subscriptions, lease, health)
-VALUES ($1::uuid, $2::text, $3::integer, $4::text, $5::text[], make_interval(secs => $6::float8), $7::jsonb)
+INSERT INTO :"schema".relays AS r (id, host, pid, version, subscriptions, lease, health, configurations)
+VALUES ($1::uuid, $2::text, $3::integer, $4::text, $5::text[], make_interval(secs => $6::float8), $7::jsonb, $8::jsonb)
 ON CONFLICT (id) DO UPDATE
-SET heartbeat_at = now(), subscriptions = excluded.subscriptions, health = excluded.health;
+SET heartbeat_at = now(), subscriptions = excluded.subscriptions, health = excluded.health, configurations = excluded.configurations;

@@ -1,6 +1,6 @@
 -- Parks events, or lays them down as dead ($5), whole and in the order given: $3 numbers, $4 ids, $6 attempts, $7 seconds
 -- until the next one (NULL: none is due by itself), $8 reasons (NULL: it waits behind another), $9 topics.
--- In the same transaction as lane_store.sql, which has checked the epoch ($10).
+-- In the same transaction as lanes_store.sql, which has checked the epoch ($10).
 -- Walks the index on seq of each leaf; writes parked and its indexes.
 INSERT INTO :"schema".parked (subscription, lane, state, epoch, attempts, next_attempt, first_error, last_error,
     first_failed_at, last_failed_at, topic, seq, event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)

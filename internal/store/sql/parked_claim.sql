@@ -1,4 +1,4 @@
--- Marks waiting events of keys ($4, $5) as being sent by the owner of epoch $3, and returns them in the order of each key:
+-- Marks waiting events of those keys ($4, $5) that are due as being sent by the owner of epoch $3, and returns them in the order of each key:
 -- the first $6 of each, and none that begins after $7 bytes of payload. No other relay can: it would need the lane.
 -- Admin leaves rows alone that are being sent.
 -- Walks parked_key_idx once per key; locks the rows and the lane's row.
@@ -19,6 +19,12 @@ WITH held AS (
               AND k.aggregate_type = key.aggregate_type AND k.aggregate_id = key.aggregate_id
             ORDER BY k.id
             LIMIT $6::bigint) AS r
+    WHERE EXISTS (
+        SELECT FROM :"schema".parked AS d
+        WHERE d.subscription = $1::text AND d.lane = $2::integer AND d.state <> 'dead' AND d.next_attempt <= now()
+          AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, 0))
+            = hashtextextended(key.aggregate_id, hashtextextended(key.aggregate_type, 0))
+          AND d.aggregate_type = key.aggregate_type AND d.aggregate_id = key.aggregate_id)
 ), sent AS (
     UPDATE :"schema".parked AS k
     SET state = 'sending', epoch = $3::bigint

@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// group is a subscription on this relay. One goroutine runs its sessions, one after the other.
+type group struct {
+	relay  *Relay
+	index  int // of the subscription, in the configuration
+	sub    Subscription
+	topic  topicTemplate
+	store  *store.Store
+	log    *slog.Logger
+	sink   *sinkState
+	memory map[int]*memory // by lane, over sessions; only the goroutine that runs them touches the map
+
+	broken string // why stored positions do not count, found while reading
+}
+
+// memory is what the sink has confirmed of a lane and is not stored. After a fault the stored position counts; what is in
+// here is read again but not sent again.
+type memory struct {
+	sent    map[eventKey]bool // since the last store
+	storing map[eventKey]bool // being stored
+	carried map[eventKey]bool // from before a fault; nil once all from there has been read again
+	retried map[eventKey]bool // parked events whose rows are not gone yet
+}
+
+type eventKey struct {
+	id  [16]byte
+	seq int64
+}
+
+func newMemory() *memory {
+	return &memory{sent: map[eventKey]bool{}, retried: map[eventKey]bool{}}
+}
+
+// carry keeps what was confirmed but not stored, over a fault.
+func (m *memory) carry() {
+	if m.carried == nil {
+		m.carried = map[eventKey]bool{}
+	}
+	for _, keys := range []map[eventKey]bool{m.sent, m.storing} {
+		for k := range keys {
+			m.carried[k] = true
+		}
+	}
+	m.sent, m.storing = map[eventKey]bool{}, nil
+}
+
+// run delivers the subscription's share of lanes until ctx ends. hard ends when the time for shutdown is over.
+func (g *group) run(ctx, hard context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		n, err := g.session(ctx, hard, false)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			continue
+		case errors.Is(err, errLanesChanged):
+			g.memory = map[int]*memory{}
+			g.log.Info("the number of lanes has changed")
+			failures = again(ctx, failures, n)
+			continue
+		case errors.Is(err, window.ErrRunChanged):
+			g.log.Warn("back to the stored positions", "reason", err)
+			failures = again(ctx, failures, n)
+			continue
+		case store.Transient(err):
+			g.relay.databaseDown(ctx, err)
+			g.state(DatabaseOut, err)
+		default:
+			// It needs a person, who may mend it while we run.
+			if was := g.state(Stopped, err); was.Error != err.Error() {
+				g.log.Error("delivery stopped, trying again", "error", err)
+			}
+		}
+		if n > 0 || time.Since(began) > databaseMaxBackoff {
+			failures = 0 // it went well for a while
+		}
+		failures++
+		wait(ctx, backoff(databaseBackoff, databaseMaxBackoff, failures))
+	}
+}
+
+// again pauses after a session that ended early: not after the first, and longer as long as none delivers anything.
+func again(ctx context.Context, failures, delivered int) int {
+	if delivered > 0 || failures == 0 {
+		return 1
+	}
+	wait(ctx, backoff(databaseBackoff, databaseMaxBackoff, failures))
+	return failures + 1
+}
+
+// of returns what is remembered of a lane.
+func (g *group) of(lane int) *memory {
+	if g.memory[lane] == nil {
+		g.memory[lane] = newMemory()
+	}
+	return g.memory[lane]
+}

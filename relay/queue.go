@@ -1,0 +1,108 @@
+package relay
+
+import (
+	"sync"
+
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+// queue holds what has been read for a lane and not been published yet. The reader puts, the lane takes.
+type queue struct {
+	mu     sync.Mutex
+	pages  []*window.Page
+	events int
+	bytes  int
+	busy   bool          // the lane is at work on what it has taken
+	ready  chan struct{} // something can be taken
+	room   func(bytes int)
+}
+
+// newQueue calls room whenever something has been taken, with its size.
+func newQueue(room func(bytes int)) *queue {
+	return &queue{ready: make(chan struct{}, 1), room: room}
+}
+
+// put appends a page. What follows in the same window, or finds nothing to read after nothing to read, joins the last page
+// while that stays within the bounds of a batch.
+func (q *queue) put(page *window.Page, maxEvents, maxBytes int) {
+	size := pageBytes(page)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events += len(page.Events)
+	q.bytes += size
+	if n := len(q.pages); n > 0 {
+		last := q.pages[n-1]
+		switch {
+		case last.At != nil && page.At != nil:
+			last.At = page.At
+			return
+		case last.Window != nil && last.Window == page.Window && len(last.Events)+len(page.Events) <= maxEvents && pageBytes(last)+size <= maxBytes:
+			last.Events = append(last.Events, page.Events...)
+			last.P, last.Last = page.P, page.Last
+			return
+		}
+	}
+	q.pages = append(q.pages, page)
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next page, or nil. The lane is at work until it takes again.
+func (q *queue) take() *window.Page {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy = len(q.pages) > 0
+	if !q.busy {
+		return nil
+	}
+	page := q.pages[0]
+	q.pages[0] = nil
+	q.pages = q.pages[1:]
+	size := pageBytes(page)
+	q.events -= len(page.Events)
+	q.bytes -= size
+	q.room(size)
+	return page
+}
+
+// drop forgets everything.
+func (q *queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.room(q.bytes)
+	q.pages, q.events, q.bytes = nil, 0, 0
+}
+
+// idle says that nothing waits and the lane is not at work.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.pages) == 0 && !q.busy
+}
+
+// load says how full the queue is, for bounds of a lane's share.
+func (q *queue) load(maxEvents, maxBytes int) window.Load {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.events == 0:
+		return window.Dry
+	case q.events >= maxEvents || q.bytes >= maxBytes:
+		return window.Full
+	}
+	return window.Some
+}
+
+// pageBytes is what the events of a page take up, give or take.
+func pageBytes(page *window.Page) (n int) {
+	for i := range page.Events {
+		e := &page.Events[i]
+		n += 200 + len(e.AggregateID) + len(e.Payload)
+		for k, v := range e.Headers {
+			n += len(k) + len(v) + 32
+		}
+	}
+	return n
+}

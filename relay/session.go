@@ -1,0 +1,352 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/commitrelay/outbox/internal/store"
+	"github.com/commitrelay/outbox/internal/window"
+)
+
+const (
+	storeEvery = 100 * time.Millisecond // least time between two stores under load
+
+	// shareEvery is the pause between two looks at who else is there. A dead relay's lanes are taken over within its lease
+	// and this.
+	shareEvery = time.Second
+
+	databaseBackoff    = 100 * time.Millisecond
+	databaseMaxBackoff = 5 * time.Second
+
+	// partingTime is what remains, after the time for shutdown is over, to store positions and give lanes back.
+	partingTime = 2 * time.Second
+
+	// statementTime bounds a statement, so that a connection that has gone silent is given up.
+	statementTime = 30 * time.Second
+
+	// maxPageRows bounds the events read by one statement for all lanes.
+	maxPageRows = 8000
+)
+
+// session delivers a subscription within one server run. It ends when the relay stops, when the run ends, or when PostgreSQL
+// fails; a lane that is lost ends alone. Its goroutines: this one shares out the lanes, one reads for all lanes, one stores
+// their positions, one looks for parked events that are due, and one per lane publishes.
+type session struct {
+	*group
+	soft   context.Context // ends when the relay is asked to stop
+	hard   context.Context // ends when the time for that is over
+	ctx    context.Context // ends with the session
+	fail   context.CancelCauseFunc
+	once   bool // end when nothing is due
+	run    window.Run
+	width  int            // how many lanes the subscription has
+	reader *window.Reader // of read alone
+
+	mu     sync.Mutex
+	lanes  map[int]*lane
+	joins  []join // lanes that the reader is to take in, and
+	leaves []int  // to let go
+	wake   chan struct{}
+
+	foreign map[int64]bool // positions that were loaded: they may be in use elsewhere
+
+	quietMu sync.Mutex
+	quiet   *window.Position // where lanes go on whose positions are void
+
+	storeMu sync.Mutex     // one store at a time
+	edges   map[int64]bool // positions that this session has stored
+	dirty   chan struct{}  // something is to be stored
+	due     chan struct{}  // parked events may be due
+
+	gather   atomic.Bool // lanes are to come to one place, where their number changes
+	gathered atomic.Bool // they have
+	other    string      // a relay that is configured differently, and has been told of
+
+	working   sync.WaitGroup // lanes
+	delivered atomic.Int64
+}
+
+type join struct {
+	lane int
+	from window.Open
+}
+
+var (
+	errSessionOver  = errors.New("the session is over")
+	errLanesChanged = errors.New("the number of lanes has changed")
+	errPaused       = errors.New("the subscription is paused: `commitrelay subscriptions resume` it")
+)
+
+// session runs one session and returns the number of events that the sink has confirmed.
+func (g *group) session(ctx, hard context.Context, once bool) (n int, err error) {
+	reading, width, err := g.look(ctx)
+	if err != nil {
+		return 0, err
+	}
+	cfg := &g.relay.cfg
+	src := g.store.NewReader(g.sub.Filter.AggregateTypes, g.sub.Filter.EventTypes, width,
+		min(cfg.BatchEvents*width, max(maxPageRows, cfg.BatchEvents)), cfg.BatchBytes)
+	s := &session{
+		group: g, soft: ctx, hard: hard, once: once, run: reading.Run, width: width,
+		reader: window.NewReader(bounded{src, cfg.probeTime()}, reading),
+		lanes:  map[int]*lane{}, edges: map[int64]bool{}, foreign: map[int64]bool{},
+		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), due: make(chan struct{}, 1),
+	}
+	s.ctx, s.fail = context.WithCancelCause(hard)
+	var helpers sync.WaitGroup
+	for _, help := range []func() error{s.read, s.storeDirty, s.lookForDue} {
+		helpers.Go(func() {
+			if err := help(); err != nil {
+				s.fail(err)
+			}
+		})
+	}
+	s.relay.databaseUp()
+	err = s.shareOut()
+	for _, l := range s.owned() {
+		l.halt()
+	}
+	s.working.Wait()
+	s.fail(errSessionOver)
+	helpers.Wait()
+	if cause := context.Cause(s.ctx); err == nil && ctx.Err() == nil && !errors.Is(cause, errSessionOver) {
+		err = cause
+	}
+	var back *window.RegressionError
+	if g.broken = ""; errors.As(err, &back) {
+		// The stored positions, which are older, may not show it.
+		g.broken = back.Reason
+	}
+	return int(s.delivered.Load()), err
+}
+
+// look reads where the server stands, and how many lanes there are.
+func (g *group) look(ctx context.Context) (reading window.Reading, lanes int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.relay.cfg.probeTime())
+	defer cancel()
+	sh, err := g.store.Share(ctx, g.sub.Name, g.relay.info.ID)
+	if err != nil {
+		return reading, 0, err
+	}
+	reading, err = g.store.Position(ctx)
+	return reading, sh.Lanes, err
+}
+
+// shareOut takes lanes up to this relay's share and hands over what is more, until the session ends.
+func (s *session) shareOut() error {
+	every := min(shareEvery, s.relay.cfg.Lease/5)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		held, err := s.share()
+		if err != nil {
+			if s.soft.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if s.once {
+			s.working.Wait()
+			if cause := context.Cause(s.ctx); cause != nil {
+				return cause
+			}
+			if !held {
+				return ErrLanesHeld
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-s.soft.Done():
+			return nil
+		case <-s.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// share looks at who else is there and takes lanes, or gives them away. all says that the relay has every lane.
+func (s *session) share() (all bool, err error) {
+	ctx, cancel := context.WithTimeout(s.soft, s.relay.cfg.probeTime())
+	defer cancel()
+	sh, err := s.store.Share(ctx, s.sub.Name, s.relay.info.ID)
+	if err != nil {
+		return false, err
+	}
+	if s.once {
+		sh.Live, sh.Rank = 1, 0
+	}
+	switch {
+	case sh.Lanes != s.width:
+		return false, errLanesChanged
+	case s.once && sh.Paused:
+		return false, errPaused
+	case s.gathered.Load():
+		return false, s.changeLanes(ctx, sh)
+	}
+	s.tellOther(sh.Other)
+	target, why := s.target(sh)
+	owned := s.owned()
+	for _, l := range owned[min(target, len(owned)):] {
+		l.log.Info("lane handed over", "reason", why, "relays", sh.Live)
+		l.halt()
+	}
+	if n := target - len(owned); n > 0 {
+		if err := s.take(n); err != nil {
+			return false, err
+		}
+	}
+	n := len(s.owned())
+	if n == 0 {
+		idle := Standby
+		if sh.Paused {
+			idle = Paused
+		}
+		s.state(idle, nil)
+	}
+	all = n == sh.Lanes
+	if gather := all && sh.Wanted != sh.Lanes && !s.once; s.gather.Swap(gather) != gather {
+		notify(s.wake)
+	}
+	return all, nil
+}
+
+// target is how many lanes this relay should have, and why it may be fewer than it has.
+func (s *session) target(sh store.Share) (n int, why string) {
+	switch {
+	case sh.Paused:
+		return 0, "the subscription is paused"
+	case sh.Wanted != sh.Lanes: // one relay brings them all to one place
+		if sh.Rank > 0 {
+			return 0, "the number of lanes is being changed"
+		}
+		return sh.Lanes, ""
+	}
+	n = sh.Lanes / sh.Live
+	if sh.Rank < sh.Lanes%sh.Live {
+		n++
+	}
+	return n, "another relay has come"
+}
+
+// tellOther says, once, that a relay is configured differently.
+func (s *session) tellOther(relay string) {
+	if relay != "" && s.other == "" {
+		s.log.Warn("another relay has this subscription configured differently: which events go where depends on who owns their lane", "relay", relay)
+	}
+	s.other = relay
+}
+
+// take acquires up to n lanes and sets them to work.
+func (s *session) take(n int) error {
+	var except []int // those that are still being given back, too
+	s.mu.Lock()
+	for lane := range s.lanes {
+		except = append(except, lane)
+	}
+	s.mu.Unlock()
+	// Not the caller's context, which ends when the relay is told to stop: a statement that is broken off may take lanes all the same.
+	ctx, cancel := context.WithTimeout(s.hard, s.relay.cfg.probeTime())
+	defer cancel()
+	sent := time.Now()
+	lanes, err := s.store.Acquire(ctx, s.sub.Name, s.relay.info.ID, n, s.relay.cfg.Lease, except)
+	if err != nil {
+		return err
+	}
+	for _, held := range lanes {
+		l := s.newLane(held, sent)
+		s.mu.Lock()
+		s.lanes[held.Lane] = l
+		s.mu.Unlock()
+		s.relay.held.add(l.tenure)
+		s.working.Go(l.work)
+	}
+	return nil
+}
+
+// owned are the lanes that are not being given back, by number.
+func (s *session) owned() []*lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var owned []*lane
+	for _, l := range s.lanes {
+		if !l.halted() {
+			owned = append(owned, l)
+		}
+	}
+	slices.SortFunc(owned, func(a, b *lane) int { return a.number - b.number })
+	return owned
+}
+
+// join has the reader take a lane in; leave has it let go.
+func (s *session) join(lane int, from window.Open) {
+	s.mu.Lock()
+	s.joins = append(s.joins, join{lane, from})
+	s.mu.Unlock()
+	notify(s.wake)
+}
+
+func (s *session) leave(lane int) {
+	s.mu.Lock()
+	delete(s.lanes, lane)
+	s.joins = slices.DeleteFunc(s.joins, func(j join) bool { return j.lane == lane })
+	s.leaves = append(s.leaves, lane)
+	s.mu.Unlock()
+	notify(s.wake)
+}
+
+// notify makes sure that whoever waits on the channel looks again.
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// runOver says whether the server has begun another run; a store that wrote nothing may mean that.
+func (s *session) runOver(ctx context.Context) error {
+	reading, err := s.store.Position(ctx)
+	if err != nil {
+		return err
+	}
+	if reading.Run != s.run {
+		return window.ErrRunChanged
+	}
+	return nil
+}
+
+// quietPosition is where every lane goes on whose stored position is void: one for all of them.
+func (s *session) quietPosition(ctx context.Context, l *lane, reason string) (*window.Position, error) {
+	s.quietMu.Lock()
+	defer s.quietMu.Unlock()
+	if s.quiet != nil {
+		return s.quiet, nil
+	}
+	s.log.Warn("stored positions are void, catching up from the table", "reason", reason)
+	for n := 1; ; n++ {
+		sctx, cancel := context.WithTimeout(ctx, statementTime)
+		reading, err := s.store.QuietPosition(sctx)
+		cancel()
+		var held *store.HeldError
+		switch {
+		case errors.As(err, &held):
+			if was := s.state(Starting, held); was.Error != held.Error() {
+				s.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
+			}
+			if !l.pause(backoff(50*time.Millisecond, 2*time.Second, n)) {
+				return nil, held
+			}
+		case err != nil:
+			return nil, err
+		case reading.Run != s.run:
+			return nil, window.ErrRunChanged
+		default:
+			s.quiet = window.Quiet(reading)
+			return s.quiet, nil
+		}
+	}
+}
