@@ -105,6 +105,11 @@ func (d *delivery) store(ctx context.Context, parked []store.Parking) error {
 	d.stored = d.open.From.H
 	d.storedAt = time.Now()
 	clear(d.lane.sent)
+	for _, h := range d.lane.relay.cfg.Hooks {
+		if h.Stored != nil {
+			h.Stored(d.lane.sub.Name, []int{0})
+		}
+	}
 	return nil
 }
 

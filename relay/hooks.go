@@ -15,6 +15,10 @@ type Hooks struct {
 	// Dead is called when an event is given up, with the reason.
 	Dead func(subscription string, m Message, err error)
 
+	// Stored is called once the database holds what has become of all that was published of these lanes: none of it is sent
+	// again by a later owner. Lanes are numbered from 0.
+	Stored func(subscription string, lanes []int)
+
 	// SinkDown is called when a sink stops taking events, SinkUp when it takes them again.
 	SinkDown func(subscription string, err error)
 	SinkUp   func(subscription string, after time.Duration)
