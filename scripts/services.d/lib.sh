@@ -49,9 +49,12 @@ given() {
 
 # install_missing installs what the services lack, all at once.
 install_missing() {
-	local name missing=()
+	local name packages missing=()
 	for name in "$@"; do
-		given "$name" || "${name}_find" || missing+=("$(value "${name}_package")")
+		if ! given "$name" && ! "${name}_find"; then
+			read -ra packages <<<"$(value "${name}_package")"
+			missing+=("${packages[@]}")
+		fi
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if is_root && command -v apt-get >/dev/null; then
