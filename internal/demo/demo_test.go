@@ -239,7 +239,7 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 }
 
 func TestOptionsReportAllFaultsAtOnce(t *testing.T) {
-	_, err := Run(t.Context(), Options{Database: "postgres://u:hidden@h:port/", Sink: "kafka://k", Duration: -1, Wait: -1, Rate: -1, Writers: 1000, Relays: -1})
+	_, err := Run(t.Context(), Options{Database: "postgres://u:hidden@h:port/", Sink: "redis://k", Duration: -1, Wait: -1, Rate: -1, Writers: 1000, Relays: -1})
 	if err == nil {
 		t.Fatal("got no error")
 	}
