@@ -175,7 +175,7 @@ type ownBroker struct {
 	args []string
 	addr string
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{}
 }
 
 func newOwnBroker(t *testing.T) *ownBroker {
@@ -218,8 +218,11 @@ func (b *ownBroker) start() {
 	if err := b.cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.done = make(chan error, 1)
-	go func(cmd *exec.Cmd, done chan<- error) { done <- cmd.Wait() }(b.cmd, b.done)
+	b.done = make(chan struct{})
+	go func(cmd *exec.Cmd, done chan<- struct{}) {
+		defer close(done)
+		_ = cmd.Wait()
+	}(b.cmd, b.done)
 }
 
 // kill ends the broker as kill -9 does: run has become the broker.
@@ -228,6 +231,6 @@ func (b *ownBroker) kill() {
 		return
 	}
 	_ = b.cmd.Process.Kill()
-	<-b.done
+	<-b.done // it was killed: its error says nothing
 	b.cmd = nil
 }

@@ -24,10 +24,11 @@ const (
 )
 
 func answerOf(err error) answer {
+	if err == nil {
+		return taken
+	}
 	var e *kerr.Error
 	switch {
-	case err == nil:
-		return taken
 	case errors.Is(err, kgo.ErrAborting):
 		return takenBack
 	case !errors.As(err, &e):

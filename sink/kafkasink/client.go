@@ -29,6 +29,7 @@ type client struct {
 	era    int
 	limits map[string]int  // of batches, by topic: the sink's in that era
 	topics map[string]bool // known to exist
+	used   map[string]bool // topics that were sent to
 	spent  bool            // not to be used again
 
 	mu      sync.Mutex

@@ -22,6 +22,7 @@ type flight struct {
 	unplaced atomic.Int64 // and 1 as long as more is to come
 	placed   chan struct{}
 	answered atomic.Int64
+	fresh    []string // topics that the client sends to for the first time
 }
 
 // tag is a record's context: by it the client's callbacks know the message.
@@ -44,6 +45,10 @@ func (f *flight) send(i int) {
 	f.tags = append(f.tags, tag{Context: context.Background(), flight: f, i: int32(i)}) // does not grow: the tags stay where they are
 	f.unplaced.Add(1)
 	r := f.pub.records.reset(i)
+	if !f.client.used[r.Topic] {
+		f.client.used[r.Topic] = true
+		f.fresh = append(f.fresh, r.Topic)
+	}
 	r.Context = &f.tags[len(f.tags)-1]
 	f.client.kgo.Produce(context.Background(), r, answered)
 }
@@ -75,6 +80,21 @@ func (f *flight) oneLess() {
 	}
 }
 
+// awaitTopics waits until the client knows the topics that are new to it. That is a moment after
+// their records have a place, and what is flushed before it is left out.
+func (f *flight) awaitTopics() {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for _, topic := range f.fresh {
+		for f.client.cause() == nil {
+			if leader, _, err := f.client.kgo.PartitionLeader(topic, 0); leader >= 0 || err != nil {
+				break
+			}
+			<-tick.C
+		}
+	}
+}
+
 // wait sends, and returns when all is answered: nil, or why it has killed the client to get there.
 // What has no answer then failed, and is not sent any more.
 func (f *flight) wait(ctx context.Context) error {
@@ -92,6 +112,7 @@ func (f *flight) wait(ctx context.Context) error {
 			_ = f.client.kgo.AbortBufferedRecords(context.Background())
 			return
 		}
+		f.awaitTopics()
 		_ = f.client.kgo.Flush(context.Background()) // its only error is its context's
 	}()
 	timeout := f.pub.sink.cfg.AckTimeout

@@ -70,7 +70,7 @@ func (s *Sink) idleClient(k kind) (*client, error) {
 }
 
 func (s *Sink) newClient(ctx context.Context, k kind) (*client, error) {
-	c := &client{kind: k, made: time.Now(), topics: map[string]bool{}}
+	c := &client{kind: k, made: time.Now(), topics: map[string]bool{}, used: map[string]bool{}}
 	s.mu.Lock()
 	c.era, c.limits = s.era, maps.Clone(s.limits)
 	s.mu.Unlock()

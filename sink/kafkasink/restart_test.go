@@ -98,8 +98,7 @@ func TestABrokerThatIsKilled(t *testing.T) {
 }
 
 func outcome(err error, i int) error {
-	var e *relay.BatchError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*relay.BatchError](err); ok {
 		return e.Errs[i]
 	}
 	return err

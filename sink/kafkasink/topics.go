@@ -59,7 +59,7 @@ func (s *Sink) describe(ctx context.Context, c *client, topics []string) (map[st
 	req.AllowAutoTopicCreation = s.cfg.AllowAutoTopicCreation
 	for _, t := range topics {
 		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(t)
+		rt.Topic = new(t)
 		req.Topics = append(req.Topics, rt)
 	}
 	resp, err := req.RequestWith(ctx, c.kgo)
