@@ -170,13 +170,19 @@ func TestRabbitMQ(t *testing.T) {
 	}
 }
 
-func TestKafka(t *testing.T) {
+// kafkaURL is the Kafka that tests share.
+func kafkaURL(t *testing.T) string {
+	t.Helper()
 	url := os.Getenv("COMMITRELAY_TEST_KAFKA")
 	if url == "" {
 		t.Fatal("COMMITRELAY_TEST_KAFKA is not set: run the tests with `make test`, or set it to the URL of a Kafka")
 	}
+	return url
+}
+
+func TestKafka(t *testing.T) {
 	ctx := t.Context()
-	b, err := connectKafka(ctx, url, newName())
+	b, err := connectKafka(ctx, kafkaURL(t), newName())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,6 +124,10 @@ func TestRelaysDeliverToRabbitMQ(t *testing.T) {
 	checkPerfect(t, run(t, Options{Rate: 300, Sink: rabbitURL(t)}), 1)
 }
 
+func TestRelaysDeliverToKafka(t *testing.T) {
+	checkPerfect(t, run(t, Options{Rate: 300, Sink: kafkaURL(t)}), 1)
+}
+
 func TestTemporaryPostgreSQL(t *testing.T) {
 	nothingLeft := watch(t)
 	r, err := Run(t.Context(), Options{Duration: time.Second, Rate: 200})

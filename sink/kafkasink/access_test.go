@@ -32,7 +32,7 @@ func TestUnreachableBrokers(t *testing.T) {
 		"no such host":        {"kafka://no-such-host.invalid", "no-such-host.invalid:9092"},
 		"IPv6":                {"kafka://[::1]:1", "[::1]:1"},
 		"a silent server":     {"kafka://" + silent.Addr().String(), "no answer within 300ms"},
-		"a silent TLS server": {"kafka+ssl://" + silent.Addr().String(), "tls with " + silent.Addr().String()},
+		"a silent TLS server": {"kafka+ssl://" + silent.Addr().String(), silent.Addr().String()},
 		"TLS on a plain port": {"kafka+ssl://" + plain, "TLS"},
 		"no TLS on its port":  {"kafka://" + tls, "TLS"},
 		"two brokers":         {"kafka://127.0.0.1:1,127.0.0.1:2", "connection refused"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/commitrelay/outbox/relay"
 )
@@ -18,15 +19,17 @@ type publication struct {
 	sink    *Sink
 	batch   []relay.Message
 	records records
-	key     []int32 // by message, into keys
-	keys    []keyState
 	round   int
+
+	key  []int32 // by message, into keys; both are made when they are needed
+	keys []keyState
 
 	state []state
 	errs  []error // by message: the answer of the round, or the outcome of what is settled
 	open  int     // messages that are not settled
 	bad   bool    // a message failed
 
+	alike  bool             // all messages have one topic
 	topics []string         // of all messages, those that Kafka could have
 	faults map[string]error // of the other topics, and those that do not exist in this round
 	gone   map[string]int   // by topic: the round that found it missing though it had been there
@@ -56,18 +59,10 @@ type aggregate struct{ kind, id string }
 func newPublication(s *Sink, batch []relay.Message) *publication {
 	p := &publication{
 		sink: s, batch: batch, records: encode(batch), open: len(batch),
-		key: make([]int32, len(batch)), state: make([]state, len(batch)), errs: make([]error, len(batch)),
+		state: make([]state, len(batch)), errs: make([]error, len(batch)),
 	}
-	keys := make(map[aggregate]int32, len(batch))
 	topics := map[string]bool{}
 	for i := range batch {
-		a := aggregate{batch[i].Event.AggregateType, batch[i].Event.AggregateID}
-		k, ok := keys[a]
-		if !ok {
-			k = int32(len(keys))
-			keys[a] = k
-		}
-		p.key[i] = k
 		topic := batch[i].Topic
 		if i > 0 && topic == batch[i-1].Topic || topics[topic] {
 			continue
@@ -77,8 +72,27 @@ func newPublication(s *Sink, batch []relay.Message) *publication {
 			p.topics = append(p.topics, topic)
 		}
 	}
-	p.keys = make([]keyState, len(keys))
+	p.alike = len(topics) == 1
 	return p
+}
+
+// keyOf is the state of a message's key.
+func (p *publication) keyOf(i int) *keyState {
+	if p.key == nil {
+		p.key = make([]int32, len(p.batch))
+		keys := make(map[aggregate]int32, len(p.batch))
+		for i := range p.batch {
+			a := aggregate{p.batch[i].Event.AggregateType, p.batch[i].Event.AggregateID}
+			k, ok := keys[a]
+			if !ok {
+				k = int32(len(keys))
+				keys[a] = k
+			}
+			p.key[i] = k
+		}
+		p.keys = make([]keyState, len(keys))
+	}
+	return &p.keys[p.key[i]]
 }
 
 // run goes on until all is settled, or returns why it cannot go on.
@@ -106,8 +120,9 @@ func (p *publication) together(ctx context.Context) error {
 	}
 	p.round++
 	f := newFlight(p, c)
+	plain := p.plain(c)
 	for i, s := range p.state {
-		if s == waiting && p.mayGo(c, i) {
+		if plain || s == waiting && p.mayGo(c, i) {
 			f.send(i)
 		}
 	}
@@ -119,9 +134,15 @@ func (p *publication) together(ctx context.Context) error {
 	return err
 }
 
+// plain tells whether nothing keeps any message of the batch, as is nearly always so.
+func (p *publication) plain(c *client) bool {
+	return p.round == 1 && p.alike && len(p.topics) == 1 && len(p.faults) == 0 &&
+		slices.Max(p.records.sizes) <= p.sink.largestTogether(c, p.topics[0])
+}
+
 // mayGo tells whether a message may be sent now. It settles those that cannot be sent at all.
 func (p *publication) mayGo(c *client, i int) bool {
-	k := &p.keys[p.key[i]]
+	k := p.keyOf(i)
 	switch {
 	case k.blocked:
 		p.settle(i, errHeldBack)
@@ -211,7 +232,7 @@ func (p *publication) oneByOne(ctx context.Context) error {
 		if s != alone {
 			continue
 		}
-		if p.keys[p.key[i]].blocked {
+		if p.keyOf(i).blocked {
 			p.settle(i, errHeldBack)
 			continue
 		}
@@ -242,7 +263,7 @@ func (p *publication) settle(i int, err error) {
 	p.open--
 	if err != nil {
 		p.bad = true
-		p.keys[p.key[i]].blocked = true
+		p.keyOf(i).blocked = true
 	}
 }
 
