@@ -1,7 +1,8 @@
 // Package kafkasink delivers to Kafka.
 //
 // The topic is the Kafka topic, and the aggregate id is the record's key: Kafka's hash of it
-// chooses the partition, so that events of one aggregate in one topic stay in order. A record
+// chooses the partition, so that events of one aggregate in one topic stay in order. Between topics
+// Kafka has no order, so a subscription's topic had better be "{aggregate_type}". A record
 // carries the event's payload and the headers of docs/wire.md; an event without a payload is a
 // tombstone. An event counts as published when all in-sync replicas have it (acks=all).
 //

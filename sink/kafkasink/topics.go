@@ -80,13 +80,13 @@ func (s *Sink) describe(ctx context.Context, c *client, topics []string) (map[st
 	return bad, nil
 }
 
-var errMissing = errors.New("the topic does not exist: create it, or change the topic")
+var errMissing = errors.New("does not exist: create it, or change the topic")
 
 // topicFault gives the answer to a topic its mark.
 func (s *Sink) topicFault(topic string, err error) error {
 	switch {
 	case isMissing(err) || errors.Is(err, kerr.LeaderNotAvailable):
-		err = fmt.Errorf("topic %q: %w (%w)", topic, errMissing, err)
+		err = fmt.Errorf("topic %q %w (%w)", topic, errMissing, err)
 		if s.cfg.AllowAutoTopicCreation {
 			err = fmt.Errorf("%w; the broker was asked to create it and has not", err)
 		}
