@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,11 +16,8 @@ import (
 )
 
 func TestUnreachableBrokers(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	t.Parallel()
+	silent := silence(t)
 	plain := addressOf(brokerURL(t))
 	tls := strings.TrimPrefix(variable(t, "COMMITRELAY_TEST_KAFKA_TLS"), "kafka+ssl://")
 	tls = tls[strings.LastIndex(tls, "@")+1:]
@@ -31,8 +25,8 @@ func TestUnreachableBrokers(t *testing.T) {
 		"nobody listens":      {"kafka://127.0.0.1:1", "127.0.0.1:1: connect: connection refused"},
 		"no such host":        {"kafka://no-such-host.invalid", "no-such-host.invalid:9092"},
 		"IPv6":                {"kafka://[::1]:1", "[::1]:1"},
-		"a silent server":     {"kafka://" + silent.Addr().String(), "no answer within 300ms"},
-		"a silent TLS server": {"kafka+ssl://" + silent.Addr().String(), silent.Addr().String()},
+		"a silent server":     {"kafka://" + silent, "no answer within 300ms"},
+		"a silent TLS server": {"kafka+ssl://" + silent, silent},
 		"TLS on a plain port": {"kafka+ssl://" + plain, "TLS"},
 		"no TLS on its port":  {"kafka://" + tls, "TLS"},
 		"two brokers":         {"kafka://127.0.0.1:1,127.0.0.1:2", "connection refused"},
@@ -59,6 +53,7 @@ func TestUnreachableBrokers(t *testing.T) {
 
 // The first address is right, and the one that the broker names for itself is not.
 func TestAnAdvertisedAddressThatIsWrong(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	s := open(t, Config{URL: "kafka://first:1", AckTimeout: time.Second, ConnectTimeout: time.Second})
@@ -75,39 +70,40 @@ func TestAnAdvertisedAddressThatIsWrong(t *testing.T) {
 }
 
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	batch := []relay.Message{message(topic)}
-	for _, password := range []string{"S3cr^et$Pw", "p@ss/w:rd", "100%zz"} {
+	for i, password := range []string{"S3cr^et$Pw", "p@ss/w:rd", "100%zz"} {
 		user := "us@er-" + b.name + strconv.Itoa(len(password))
-		for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
-			results, err := b.admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{
-				{User: user, Mechanism: mechanism, Iterations: 4096, Password: password},
-			})
-			if err == nil {
-				err = results.Error()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		mechanism, scram := "scram-sha-256", kadm.ScramSha256
+		if i%2 == 1 {
+			mechanism, scram = "scram-sha-512", kadm.ScramSha512
+		}
+		results, err := b.admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{
+			{User: user, Mechanism: scram, Iterations: 4096, Password: password},
+		})
+		if err == nil {
+			err = results.Error()
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		url := variable(t, "COMMITRELAY_TEST_KAFKA_SASL")
 		addr := url[strings.LastIndex(url, "@")+1:]
 		encoded := strings.NewReplacer("%", "%25", "^", "%5E", "@", "%40", "/", "%2F", ":", "%3A").Replace(password)
-		for _, mechanism := range []string{"scram-sha-256", "scram-sha-512"} {
-			right := open(t, Config{URL: "kafka://" + addr, User: user, Password: password, SASLMechanism: mechanism})
-			testwait.UntilNil(t, "the new user can log in", func() error { return right.Publish(t.Context(), batch) })
-			inURL := "kafka://" + strings.Replace(user, "@", "%40", 1) + ":" + encoded
-			publishAll(t, open(t, Config{URL: inURL + "@" + addr, SASLMechanism: mechanism}), batch, "published")
-			for _, s := range []*Sink{
-				open(t, Config{URL: "kafka://" + addr, User: user, Password: password + "x", SASLMechanism: mechanism}),
-				open(t, Config{URL: inURL + "x@" + addr, SASLMechanism: mechanism}),
-			} {
-				errs := publishAll(t, s, batch, "unknown")
-				wantText(t, errs[0], addr, "user or password is wrong")
-				if strings.Contains(errs[0].Error(), password) || strings.Contains(errs[0].Error(), encoded) {
-					t.Errorf("the error shows the password: %v", errs[0])
-				}
+		right := open(t, Config{URL: "kafka://" + addr, User: user, Password: password, SASLMechanism: mechanism})
+		testwait.UntilNil(t, "the new user can log in", func() error { return right.Publish(t.Context(), batch) })
+		inURL := "kafka://" + strings.Replace(user, "@", "%40", 1) + ":" + encoded
+		publishAll(t, open(t, Config{URL: inURL + "@" + addr, SASLMechanism: mechanism}), batch, "published")
+		for _, s := range []*Sink{
+			open(t, Config{URL: "kafka://" + addr, User: user, Password: password + "x", SASLMechanism: mechanism}),
+			open(t, Config{URL: inURL + "x@" + addr, SASLMechanism: mechanism}),
+		} {
+			errs := publishAll(t, s, batch, "unknown")
+			wantText(t, errs[0], addr, "user or password is wrong")
+			if strings.Contains(errs[0].Error(), password) || strings.Contains(errs[0].Error(), encoded) {
+				t.Errorf("the error shows the password: %v", errs[0])
 			}
 		}
 		if _, err := New(Config{URL: "kafka://u:" + password + "@" + addr}); err != nil && strings.Contains(err.Error(), password) {
@@ -122,6 +118,7 @@ func TestLogin(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	batch := []relay.Message{message(b.topic("", 1))}
 	url, ca := variable(t, "COMMITRELAY_TEST_KAFKA_TLS"), variable(t, "COMMITRELAY_TEST_KAFKA_CA")
@@ -133,6 +130,7 @@ func TestTLS(t *testing.T) {
 
 // A topic that the user may see and not write to, and one that it may not even see.
 func TestAuthorization(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	open2, readOnly, hidden := b.topic("open", 2), b.topic("readonly", 1), b.topic("hidden", 1)
 	deny := func(topic string, op kadm.ACLOperation) {
@@ -167,70 +165,4 @@ func TestAuthorization(t *testing.T) {
 	errs := publishAll(t, s, batch, "published", "unavailable", "unavailable", "published", "unknown")
 	wantText(t, errs[1], readOnly, "TOPIC_AUTHORIZATION_FAILED")
 	wantText(t, errs[2], hidden, "TOPIC_AUTHORIZATION_FAILED")
-}
-
-// ownBroker is one that this test alone uses, and may kill.
-type ownBroker struct {
-	t    *testing.T
-	args []string
-	addr string
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func newOwnBroker(t *testing.T) *ownBroker {
-	t.Helper()
-	dir := t.TempDir()
-	shared := filepath.Dir(variable(t, "COMMITRELAY_TEST_KAFKA_RUN"))
-	for _, name := range []string{"password", "tls.p12"} {
-		content, err := os.ReadFile(filepath.Join(shared, name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := &ownBroker{t: t, args: []string{dir}}
-	for range 4 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		b.args = append(b.args, port)
-	}
-	b.addr = "127.0.0.1:" + b.args[1]
-	t.Cleanup(func() { b.kill() })
-	return b
-}
-
-func (b *ownBroker) start() {
-	b.t.Helper()
-	b.cmd = exec.Command(os.Getenv("COMMITRELAY_TEST_KAFKA_RUN"), b.args...)
-	log, err := os.OpenFile(filepath.Join(b.args[0], "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer log.Close()
-	b.cmd.Stdout, b.cmd.Stderr = log, log
-	if err := b.cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	b.done = make(chan struct{})
-	go func(cmd *exec.Cmd, done chan<- struct{}) {
-		defer close(done)
-		_ = cmd.Wait()
-	}(b.cmd, b.done)
-}
-
-// kill ends the broker as kill -9 does: run has become the broker.
-func (b *ownBroker) kill() {
-	if b.cmd == nil {
-		return
-	}
-	_ = b.cmd.Process.Kill()
-	<-b.done // it was killed: its error says nothing
-	b.cmd = nil
 }

@@ -77,8 +77,13 @@ func (p *publication) verdict(ctx context.Context, c *client, i int, cause error
 		c.spent = true
 		return p.sink.topicFault(topic, err)
 	}
+	c.spent = c.spent || !passes(err)
 	return unconfirmed(topic, err, cause)
 }
+
+// passes tells whether the client is as good as before an unclear answer: the brokers could not take
+// the record in time. After others, as those to its producer id, it may keep failing.
+func passes(err error) bool { return errors.Is(err, kgo.ErrRecordTimeout) || kerr.IsRetriable(err) }
 
 // unconfirmed is the outcome of a message of which nobody knows whether it arrived. cause, if
 // there is one, says more than the library's err.

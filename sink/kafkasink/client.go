@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,9 +65,15 @@ func (c *client) cause() error {
 	return c.killed
 }
 
+// connectLimit bounds an attempt to connect to any of the brokers: two may be silent, however many
+// there are. The next attempt has them in another order.
+func (s *Sink) connectLimit() time.Duration {
+	return s.cfg.ConnectTimeout * time.Duration(min(len(s.to.brokers), 2))
+}
+
 // connect gives c a connection, logs in, and gets the right to write.
 func (s *Sink) connect(ctx context.Context, c *client) error {
-	wait := s.cfg.ConnectTimeout * time.Duration(len(s.to.brokers))
+	wait := s.connectLimit()
 	tooLong := fmt.Errorf("no answer within %v (is it a Kafka port, and right with or without TLS?)", wait)
 	limited, cancel := context.WithTimeoutCause(ctx, wait, tooLong)
 	defer cancel()
@@ -97,7 +104,7 @@ func (s *Sink) connect(ctx context.Context, c *client) error {
 func (s *Sink) options(c *client) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID(s.cfg.Name),
-		kgo.SeedBrokers(s.to.brokers...),
+		kgo.SeedBrokers(shuffled(s.to.brokers)...), // the library asks them in this order
 		kgo.Dialer(s.dialer(c)),
 		kgo.RequestTimeoutOverhead(max(s.cfg.ConnectTimeout, 100*time.Millisecond)),
 		kgo.ConnIdleTimeout(5 * time.Minute), // brokers hang up after ten
@@ -123,6 +130,12 @@ func (s *Sink) options(c *client) []kgo.Opt {
 		opts = append(opts, kgo.SASL(s.cfg.mechanism(s.to)))
 	}
 	return opts
+}
+
+func shuffled(list []string) []string {
+	list = slices.Clone(list)
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 // retryBackoff is the pause before the next try: short, for a broker that is back is not to wait

@@ -9,6 +9,7 @@ import (
 )
 
 func TestConfigFaultsAreReportedTogether(t *testing.T) {
+	t.Parallel()
 	_, err := New(Config{
 		URL: "kafka://host/topic", Password: "s3cret", SASLMechanism: "gssapi", CertFile: "absent.pem",
 		Compression: "rar", MaxMessageBytes: 10, AckTimeout: -1,
@@ -26,6 +27,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]cluster{
 		"kafka://h":                        {brokers: []string{"h:9092"}},
 		"kafka://u:p%40ss@h:1,h2:2":        {brokers: []string{"h2:2", "h:1"}, user: "u", password: "p@ss"},
@@ -50,6 +52,7 @@ func TestURL(t *testing.T) {
 }
 
 func TestTopicNames(t *testing.T) {
+	t.Parallel()
 	for _, topic := range []string{"a", "Orders.v1_x-2", strings.Repeat("x", 249), "..."} {
 		if err := checkTopic(topic); err != nil {
 			t.Errorf("%q: %v", topic, err)

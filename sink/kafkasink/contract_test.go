@@ -16,12 +16,14 @@ import (
 )
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Open: func(t *testing.T) sinktest.Destination {
 		return destination(t, 3, Config{})
 	}})
 }
 
 func TestContractCompressed(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Open: func(t *testing.T) sinktest.Destination {
 		return destination(t, 1, Config{Compression: "zstd"})
 	}})
@@ -33,7 +35,7 @@ func destination(t *testing.T, partitions int32, cfg Config) sinktest.Destinatio
 	b.topic("small", 1, "max.message.bytes=2000")
 
 	px := newProxy(t, b.addr)
-	cfg.URL, cfg.AckTimeout, cfg.ConnectTimeout = brokerURL(t), time.Second, time.Second
+	cfg.URL, cfg.AckTimeout, cfg.ConnectTimeout = brokerURL(t), 2*time.Second, 2*time.Second
 	s := open(t, cfg)
 	// The client heals a cut by itself. Here it finds the broker gone after it, so that it cannot.
 	s.connectTCP = func() func(context.Context, string, string) (net.Conn, error) {
@@ -68,6 +70,7 @@ func destination(t *testing.T, partitions int32, cfg Config) sinktest.Destinatio
 	}
 	if cfg.Compression == "" { // else the suite's batches are too small to be cut in the middle
 		d.CutAfter = func(toClient bool, n int64) {
+			s.cfg.AckTimeout = 300 * time.Millisecond // no acknowledgement will come after the cut
 			if toClient {
 				px.CutAfter(tcpproxy.ToClient, n)
 			} else {

@@ -2,7 +2,8 @@
 //
 // The topic is the Kafka topic, and the aggregate id is the record's key: Kafka's hash of it
 // chooses the partition, so that events of one aggregate in one topic stay in order. Between topics
-// Kafka has no order, so a subscription's topic had better be "{aggregate_type}". A record
+// Kafka has no order, so set a subscription's Topic to "{aggregate_type}", or to a topic of its own:
+// relay.Subscription's default, "{event_type}", spreads the events of one aggregate. A record
 // carries the event's payload and the headers of docs/wire.md; an event without a payload is a
 // tombstone. An event counts as published when all in-sync replicas have it (acks=all).
 //
@@ -31,7 +32,8 @@ type Sink struct {
 	// connectTCP makes the function by which one client connects; tests put others in its place.
 	connectTCP func() func(ctx context.Context, network, address string) (net.Conn, error)
 
-	calls chan struct{} // one element per call of Publish under way
+	calls   chan struct{} // one element per call of Publish under way
+	closing sync.Mutex    // one call of Close at a time waits for them
 
 	mu     sync.Mutex
 	closed bool
@@ -80,6 +82,8 @@ func (s *Sink) Close() error {
 	for _, c := range clients {
 		c.kill(errClosed)
 	}
+	s.closing.Lock()
+	defer s.closing.Unlock()
 	for range maxCalls {
 		s.calls <- struct{}{}
 	}

@@ -32,6 +32,7 @@ func idsOf(batch []relay.Message) []string {
 }
 
 func TestRecords(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 4, "cleanup.policy=compact") // takes no record without a key
 	r := b.read(topic)
@@ -70,6 +71,7 @@ func TestRecords(t *testing.T) {
 
 // Events for a topic that does not exist wait for it, and nothing else does.
 func TestAMissingTopic(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	ok, missing := b.topic("ok", 2), b.name+"missing"
 	r := b.read(ok)
@@ -92,6 +94,7 @@ func TestAMissingTopic(t *testing.T) {
 }
 
 func TestAutoTopicCreation(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	s := open(t, Config{URL: brokerURL(t), AllowAutoTopicCreation: true})
 	topic := b.name + "made"
@@ -102,6 +105,7 @@ func TestAutoTopicCreation(t *testing.T) {
 // The sink has published to the topic. It is deleted, and later made anew: with another identity,
 // and without what the broker knew of the producer.
 func TestATopicThatIsDeletedAndMadeAnew(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic, other := b.topic("", 2), b.topic("other", 1)
 	s := open(t, Config{URL: brokerURL(t)})
@@ -121,6 +125,7 @@ func TestATopicThatIsDeletedAndMadeAnew(t *testing.T) {
 
 // A key whose events go to several topics: each waits for those before it, whatever their topic.
 func TestAKeyThatChangesItsTopic(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	x, y := b.topic("x", 2), b.topic("y", 2)
 	r := b.read(x, y)
@@ -138,6 +143,7 @@ func TestAKeyThatChangesItsTopic(t *testing.T) {
 
 // One too large in the middle of several requests' worth of one key's records.
 func TestNothingPassesARefusedRecord(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	r := b.read(topic)
@@ -185,6 +191,7 @@ func TestNothingPassesARefusedRecord(t *testing.T) {
 
 // A topic that takes less than a batch, though each record would fit.
 func TestATopicWithSmallBatches(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1, "max.message.bytes=3000")
 	r := b.read(topic)
@@ -210,6 +217,7 @@ func TestATopicWithSmallBatches(t *testing.T) {
 
 // What fits to the byte is published, one byte more is not.
 func TestTheLimitToTheByte(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1, "max.message.bytes=20000")
 	s := open(t, Config{URL: brokerURL(t), MaxMessageBytes: 30_000})
@@ -231,6 +239,7 @@ func TestTheLimitToTheByte(t *testing.T) {
 
 // A cut connection is healed by the client, and the broker stores once what it got twice.
 func TestACutIsHealedWithoutDuplicates(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 2)
 	r := b.read(topic)
@@ -264,6 +273,7 @@ func TestACutIsHealedWithoutDuplicates(t *testing.T) {
 
 // A connection that is dead without saying so, as after a failover behind a moved address.
 func TestADeadConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	px := newProxy(t, b.addr)
@@ -279,6 +289,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 
 // Nothing that was handed over before an outage may be sent after it.
 func TestNothingIsSentBehindOurBack(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	r := b.read(topic)
@@ -305,6 +316,7 @@ func TestNothingIsSentBehindOurBack(t *testing.T) {
 
 // One call that runs out of time takes nothing from another.
 func TestCallsDoNotShareTheirFate(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	r := b.read(topic)
@@ -330,6 +342,7 @@ func TestCallsDoNotShareTheirFate(t *testing.T) {
 }
 
 func TestCloseEndsPublish(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	r := b.read(topic)
@@ -350,6 +363,7 @@ func TestCloseEndsPublish(t *testing.T) {
 
 // Old clients are replaced, one at a time, when they are idle.
 func TestClientsDoNotGrowOld(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, brokerURL(t))
 	topic := b.topic("", 1)
 	s := open(t, Config{URL: brokerURL(t)})
@@ -363,6 +377,7 @@ func TestClientsDoNotGrowOld(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	for err, want := range map[error]answer{
 		nil:                                          taken,
 		kgo.ErrRecordTimeout:                         unclear,

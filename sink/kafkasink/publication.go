@@ -221,6 +221,7 @@ func (p *publication) take(ctx context.Context, c *client, i int, cause error, l
 		c.spent = true // the next one asks again
 		p.settle(i, p.sink.topicFault(topic, err))
 	default:
+		c.spent = c.spent || !passes(err)
 		p.settle(i, unconfirmed(topic, err, cause))
 	}
 }

@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,90 +11,128 @@ import (
 	"github.com/commitrelay/outbox/relay"
 )
 
-// A broker is killed in the middle of batches, and comes back. Nothing is lost, and first arrivals
-// of each key are in order, both when the client waits for it and when calls give up meanwhile.
+// delivery sends batches to a topic, without end, and repeats what is not confirmed as relays do.
+type delivery struct {
+	sink     *Sink
+	topic    string
+	arrived  *reader
+	enough   chan struct{} // closed: send what is begun, and no more
+	sent     map[string]int
+	calls    int
+	failures int
+}
+
+// run returns when all that was sent is confirmed.
+func (d *delivery) run(ctx context.Context) error {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	var left []relay.Message
+	for {
+		if len(left) == 0 {
+			select {
+			case <-d.enough:
+				return nil
+			default:
+			}
+			for range 400 {
+				m := message(d.topic)
+				m.Event.AggregateID = fmt.Sprint(len(d.sent) % 50)
+				m.Event.Payload = make([]byte, 2000)
+				d.sent[m.Event.ID.String()] = len(d.sent)
+				left = append(left, m)
+			}
+		}
+		d.calls++
+		err := d.sink.Publish(ctx, left)
+		if err != nil {
+			d.failures++
+		}
+		var again []relay.Message
+		for i := range left {
+			switch one := outcome(err, i); relay.OutcomeOf(one) {
+			case "published":
+			case "unknown":
+				again = append(again, left[i])
+			default:
+				return fmt.Errorf("outcome %s: %w", relay.OutcomeOf(one), one)
+			}
+		}
+		left = again
+		<-pause.C
+	}
+}
+
+// check waits for all that was sent, and returns the number of duplicates.
+func (d *delivery) check(t *testing.T) int {
+	t.Helper()
+	testwait.UntilNil(t, "all have arrived", func() error {
+		seen := map[string]bool{}
+		for _, id := range d.arrived.ids() {
+			seen[id] = true
+		}
+		if len(seen) < len(d.sent) {
+			return fmt.Errorf("%d of %d have", len(seen), len(d.sent))
+		}
+		return nil
+	})
+	last, seen := map[string]int{}, map[string]bool{}
+	for _, rec := range d.arrived.records() {
+		id, key := headersOf(rec)["outbox-id"], string(rec.Key)
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		n, ok := d.sent[id]
+		if !ok {
+			t.Errorf("event %s arrived and was never sent", id)
+		}
+		if before, ok := last[key]; ok && n < before {
+			t.Errorf("key %s: message %d first arrived after message %d", key, n, before)
+		}
+		last[key] = n
+	}
+	return len(d.arrived.records()) - len(seen)
+}
+
+// A broker is killed under load, and comes back. Nothing is lost, and first arrivals of each key are
+// in order, both when the client waits for it and when calls give up meanwhile.
 func TestABrokerThatIsKilled(t *testing.T) {
+	t.Parallel()
 	own := newOwnBroker(t)
 	own.start()
 	b := newBroker(t, "kafka://"+own.addr)
 	testwait.UntilNil(t, "the broker answers", func() error { return b.kgo.Ping(t.Context()) })
-	topic := b.topic("", 3)
-	r := b.read(topic)
-	sent := map[string]int{}
-	for name, timeout := range map[string]time.Duration{"the client waits": time.Minute, "calls give up": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, Config{URL: "kafka://" + own.addr, AckTimeout: timeout, ConnectTimeout: time.Second})
-			var batch []relay.Message
-			for i := range 2000 {
-				m := message(topic)
-				m.Event.AggregateID = fmt.Sprint(name, i%50)
-				m.Event.Payload = make([]byte, 2000)
-				batch = append(batch, m)
-				sent[m.Event.ID.String()] = len(sent)
-			}
-			publishAll(t, s, batch[:1], "published")
-			killed := make(chan struct{})
-			before := len(r.records())
-			go func() {
-				defer close(killed)
-				testwait.Until(t, "some of the batch arrives", func() bool { return len(r.records()) > before })
-				own.kill()
-				own.start()
-			}()
-			left, calls, failures := batch[1:], 0, 0
-			tick := time.NewTicker(50 * time.Millisecond)
-			defer tick.Stop()
-			for ; len(left) > 0; <-tick.C {
-				calls++
-				part := left[:min(len(left), 400)]
-				err := s.Publish(t.Context(), part)
-				var e *relay.BatchError
-				again := append([]relay.Message(nil), left[len(part):]...)
-				if err != nil {
-					failures++
-					var repeat []relay.Message
-					for i := range part {
-						if !errors.As(err, &e) || e.Errs[i] != nil {
-							if word := relay.OutcomeOf(outcome(err, i)); word != "unknown" {
-								t.Fatalf("outcome %s: %v", word, outcome(err, i))
-							}
-							repeat = append(repeat, part[i])
-						}
-					}
-					again = append(repeat, again...)
-				}
-				left = again
-			}
-			<-killed
-			t.Logf("%d calls, %d of them failed", calls, failures)
-			seen, duplicates := map[string]bool{}, 0
-			testwait.Until(t, "all have arrived", func() bool {
-				clear(seen)
-				for _, id := range r.ids() {
-					seen[id] = true
-				}
-				return len(seen) == len(sent)
-			})
-			last := map[string]int{}
-			clear(seen)
-			for _, rec := range r.records() {
-				id := headersOf(rec)["outbox-id"]
-				if seen[id] {
-					duplicates++
-					continue
-				}
-				seen[id] = true
-				if n := sent[id]; n < last[string(rec.Key)] {
-					t.Errorf("key %s: message %d first arrived after message %d", rec.Key, n, last[string(rec.Key)])
-				} else {
-					last[string(rec.Key)] = n
-				}
-			}
-			t.Logf("%d duplicates", duplicates)
-			if timeout == time.Minute && (failures > 0 || duplicates > 0) {
-				t.Errorf("%d calls failed, %d duplicates, though there was time to wait", failures, duplicates)
-			}
-		})
+	enough := make(chan struct{})
+	deliver := func(name string, timeout time.Duration) *delivery {
+		topic := b.topic(name, 3)
+		return &delivery{
+			sink:  open(t, Config{URL: "kafka://" + own.addr, AckTimeout: timeout, ConnectTimeout: time.Second}),
+			topic: topic, arrived: b.read(topic), enough: enough, sent: map[string]int{},
+		}
+	}
+	patient, hasty := deliver("patient", time.Minute), deliver("hasty", time.Second)
+	done := make(chan error, 2)
+	for _, d := range []*delivery{patient, hasty} {
+		go func() { done <- d.run(t.Context()) }()
+	}
+	underWay := func() bool { return len(patient.arrived.records()) > 400 && len(hasty.arrived.records()) > 400 }
+	testwait.Until(t, "both are under way", underWay)
+	own.kill()
+	before := len(patient.arrived.records()) + 400
+	own.start()
+	testwait.Until(t, "the broker takes more", func() bool { return len(patient.arrived.records()) > before })
+	close(enough)
+	for range 2 {
+		if err := testwait.Recv(t, "all is confirmed", done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := patient.check(t); n > 0 || patient.failures > 0 {
+		t.Errorf("%d calls failed, %d duplicates, though there was time to wait", patient.failures, n)
+	}
+	t.Logf("giving up after a second: %d of %d calls failed, %d duplicates", hasty.failures, hasty.calls, hasty.check(t))
+	if hasty.failures == 0 {
+		t.Error("no call met the outage")
 	}
 }
 

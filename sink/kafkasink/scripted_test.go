@@ -50,6 +50,7 @@ func answerWith(c *kfake.Cluster, with *kerr.Error, matches func(*kmsg.ProduceRe
 
 // A partition that cannot take anything at the moment: those of others do not wait.
 func TestTooFewReplicas(t *testing.T) {
+	t.Parallel()
 	c, url := scripted(t, 2, "stuck", "ok")
 	for node, topic := range []string{"stuck", "ok"} {
 		if err := c.MoveTopicPartition(topic, 0, int32(node)); err != nil {
@@ -69,6 +70,7 @@ func TestTooFewReplicas(t *testing.T) {
 
 // A broker that refuses a record answers for its whole batch.
 func TestOneBadRecordAmongMany(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		with *kerr.Error
 		want string
@@ -110,6 +112,7 @@ func TestOneBadRecordAmongMany(t *testing.T) {
 
 // A topic whose brokers do not tell its limit: it is found by trying.
 func TestALimitThatNobodyTells(t *testing.T) {
+	t.Parallel()
 	c, url := scripted(t, 1, "topic")
 	answerWith(c, kerr.MessageTooLarge, func(r *kmsg.ProduceRequest) bool {
 		return slices.ContainsFunc(r.Topics, func(t kmsg.ProduceRequestTopic) bool { return len(t.Partitions[0].Records) > 10_000 })

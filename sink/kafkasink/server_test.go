@@ -51,7 +51,7 @@ func newBroker(t testing.TB, url string) *broker {
 	id := outbox.NewID()
 	b.name = "t" + hex.EncodeToString(id[8:])
 	var err error
-	if b.kgo, err = kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.DisableClientMetrics()); err != nil {
+	if b.kgo, err = kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.DisableClientMetrics(), kgo.MetadataMinAge(50*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.kgo.Close)

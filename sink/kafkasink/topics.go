@@ -80,7 +80,7 @@ func (s *Sink) describe(ctx context.Context, c *client, topics []string) (map[st
 	return bad, nil
 }
 
-var errMissing = errors.New("does not exist: create it, or change the topic")
+var errMissing = errors.New("does not exist: create it, or change the subscription's topic")
 
 // topicFault gives the answer to a topic its mark.
 func (s *Sink) topicFault(topic string, err error) error {
