@@ -34,8 +34,8 @@ kafka_java_fits() {
 kafka_download() {
 	[ ! -d "$kafka_jars" ] || return 0
 	say "kafka: downloading its jars, 43 MB"
-	mvn -q -B -f "$kafka_definition/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies \
-		-DoutputDirectory="$kafka_jars.part" >"$dir/log" 2>&1 </dev/null 9>&- || return
+	rm -rf -- "$kafka_jars.part"
+	mvn -q -B -f "$kafka_definition/pom.xml" dependency:copy-dependencies -DoutputDirectory="$kafka_jars.part" >"$dir/log" 2>&1 </dev/null 9>&- || return
 	mv "$kafka_jars.part" "$kafka_jars"
 }
 
