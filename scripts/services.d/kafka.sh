@@ -35,26 +35,33 @@ kafka_download() {
 	[ ! -d "$kafka_jars" ] || return 0
 	say "kafka: downloading its jars, 43 MB"
 	rm -rf -- "$kafka_jars.part"
-	mvn -q -B -f "$kafka_definition/pom.xml" dependency:copy-dependencies -DoutputDirectory="$kafka_jars.part" >"$dir/log" 2>&1 </dev/null 9>&- || return
+	mvn -q -B -f "$kafka_definition/pom.xml" -Dstyle.color=never dependency:copy-dependencies -DoutputDirectory="$kafka_jars.part" >&2 </dev/null 9>&- || return
 	mv "$kafka_jars.part" "$kafka_jars"
 }
 
-kafka_start() {
+# kafka_runner gets what it takes to run a broker. Tests that kill one start their own.
+kafka_runner() {
 	kafka_download || return
-	password >"$dir/password"
-	"${kafka_java%/*}/keytool" -genkeypair -alias kafka -keyalg RSA -dname CN=127.0.0.1 -ext SAN=IP:127.0.0.1 -validity 3650 \
-		-storetype PKCS12 -keystore "$dir/tls.p12" -storepass:file "$dir/password" >"$dir/log" 2>&1 || return
-	"${kafka_java%/*}/keytool" -exportcert -rfc -alias kafka -keystore "$dir/tls.p12" -storepass:file "$dir/password" >"$dir/ca.pem" 2>>"$dir/log" || return
-	free_port >"$dir/sasl.port"
-	free_port >"$dir/tls.port"
-	# For tests that start and kill a broker of their own.
-	cat >"$dir/run" <<-END
+	cat >"$root/kafka-run" <<-END
 		#!/bin/sh
 		export KAFKA_JAVA='$kafka_java' KAFKA_JARS='$kafka_jars'
 		exec '$kafka_definition/run' "\$@"
 	END
-	chmod +x "$dir/run"
-	background "$dir/run" "$dir" "$port" "$(free_port)" "$(cat "$dir/sasl.port")" "$(cat "$dir/tls.port")"
+	chmod +x "$root/kafka-run"
+}
+
+kafka_given() {
+	[ -z "$(value COMMITRELAY_TEST_KAFKA_RUN)" ] || return 0
+	kafka_find || die "tests that kill a Kafka start their own: install Java 17 and Maven, or set COMMITRELAY_TEST_KAFKA_RUN"
+	kafka_runner || die "the jars of Kafka cannot be downloaded"
+}
+
+kafka_start() {
+	kafka_runner || return
+	password >"$dir/password"
+	free_port >"$dir/sasl.port"
+	free_port >"$dir/tls.port"
+	background "$root/kafka-run" "$dir" "$port" "$(free_port)" "$(cat "$dir/sasl.port")" "$(cat "$dir/tls.port")"
 	echo "$pid" >"$dir/pid"
 	wait_for "$pid" kafka_ready
 }
@@ -72,5 +79,9 @@ kafka_exports() {
 	export_line COMMITRELAY_TEST_KAFKA_SASL "kafka://app:$(cat "$dir/password")@127.0.0.1:$(cat "$dir/sasl.port")"
 	export_line COMMITRELAY_TEST_KAFKA_TLS "kafka+ssl://app:$(cat "$dir/password")@127.0.0.1:$(cat "$dir/tls.port")"
 	export_line COMMITRELAY_TEST_KAFKA_CA "$dir/ca.pem"
-	export_line COMMITRELAY_TEST_KAFKA_RUN "$dir/run"
+	kafka_given_exports
+}
+
+kafka_given_exports() {
+	[ -n "$(value COMMITRELAY_TEST_KAFKA_RUN)" ] || export_line COMMITRELAY_TEST_KAFKA_RUN "$root/kafka-run"
 }

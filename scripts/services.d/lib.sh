@@ -76,6 +76,7 @@ up() {
 	local name=$1
 	if given "$name"; then
 		say "$name: $(variable "$name") is set, nothing started"
+		if [ "$(type -t "${name}_given")" = function ]; then "${name}_given"; fi
 		return
 	fi
 	use "$name"
@@ -113,6 +114,7 @@ exports() {
 	local name=$1
 	if given "$name"; then
 		export_line "$(variable "$name")" "$(value "$(variable "$name")")"
+		if [ "$(type -t "${name}_given_exports")" = function ]; then "${name}_given_exports"; fi
 		return
 	fi
 	use "$name"

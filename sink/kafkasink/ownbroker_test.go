@@ -19,19 +19,8 @@ type ownBroker struct {
 
 func newOwnBroker(t *testing.T) *ownBroker {
 	t.Helper()
-	dir := t.TempDir()
-	shared := filepath.Dir(variable(t, "COMMITRELAY_TEST_KAFKA_RUN"))
-	for _, name := range []string{"password", "tls.p12"} {
-		content, err := os.ReadFile(filepath.Join(shared, name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := &ownBroker{t: t, args: []string{dir}}
-	for range 4 {
+	b := &ownBroker{t: t, args: []string{t.TempDir()}}
+	for range 2 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +36,7 @@ func newOwnBroker(t *testing.T) *ownBroker {
 
 func (b *ownBroker) start() {
 	b.t.Helper()
-	b.cmd = exec.Command(os.Getenv("COMMITRELAY_TEST_KAFKA_RUN"), b.args...)
+	b.cmd = exec.Command(variable(b.t, "COMMITRELAY_TEST_KAFKA_RUN"), b.args...)
 	log, err := os.OpenFile(filepath.Join(b.args[0], "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		b.t.Fatal(err)
