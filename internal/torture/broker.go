@@ -42,6 +42,8 @@ func startBroker(ctx context.Context, o Options, dir, name string) (broker, erro
 		return startNATS(ctx, o.Program, dir, name)
 	case "rabbitmq":
 		return openRabbit(ctx, name)
+	case "kafka":
+		return startKafka(ctx, dir, name)
 	}
 	return nil, fmt.Errorf("no broker for sink %q", o.Sink)
 }

@@ -18,7 +18,7 @@ func (o *Options) bind(set *flag.FlagSet) {
 	set.IntVar(&o.Relays, "relays", 0, "relays at the start (default 3)")
 	set.IntVar(&o.Lanes, "lanes", 0, "lanes of the subscription (default 16)")
 	set.DurationVar(&o.Lease, "lease", 0, "the relays' lease (default 5s)")
-	set.IntVar(&o.Rate, "rate", 0, "transactions per second (default 300)")
+	set.IntVar(&o.Rate, "rate", 0, "transactions per second (default 400)")
 	set.IntVar(&o.Writers, "writers", 0, "connections that write (default 8)")
 	set.IntVar(&o.Keys, "keys", 0, "aggregates that the writers share (default 60)")
 	set.IntVar(&o.Batch, "batch", 0, "most events in a batch (default 100)")
@@ -52,7 +52,7 @@ func (o *Options) replay() string {
 		name string
 		got  int
 		def  int
-	}{{"rate", o.Rate, 300}, {"writers", o.Writers, 8}, {"keys", o.Keys, 60}, {"batch", o.Batch, 100}} {
+	}{{"rate", o.Rate, 400}, {"writers", o.Writers, 8}, {"keys", o.Keys, 60}, {"batch", o.Batch, 100}} {
 		if f.got != f.def {
 			more = append(more, fmt.Sprintf("-%s %d", f.name, f.got))
 		}

@@ -31,7 +31,7 @@ type Options struct {
 	Lease time.Duration
 
 	// Writers is the number of connections that write, and Rate the transactions that they begin per
-	// second, all together. Defaults 8 and 300.
+	// second, all together. Defaults 8 and 400.
 	Writers, Rate int
 
 	// Keys is the number of aggregates that the writers share. Default 60.
@@ -70,7 +70,7 @@ func (o Options) complete() (Options, error) {
 	o.Lanes = or(o.Lanes, 16)
 	o.Lease = or(o.Lease, 5*time.Second)
 	o.Writers = or(o.Writers, 8)
-	o.Rate = or(o.Rate, 300)
+	o.Rate = or(o.Rate, 400)
 	o.Keys = or(o.Keys, 60)
 	o.Batch = or(o.Batch, 100)
 	if o.Output == nil {

@@ -72,7 +72,7 @@ var weights = map[Kind]int{
 func plan(o Options) []step {
 	p := &planner{
 		rng: rand.New(rand.NewPCG(uint64(o.Seed), 1)), lease: o.Lease, end: o.Duration, kinds: o.Kinds,
-		alive: make([]bool, o.slots()+1), busy: map[string]time.Duration{},
+		least: o.Relays, alive: make([]bool, o.slots()+1), busy: map[string]time.Duration{},
 	}
 	for slot := 1; slot <= o.Relays; slot++ {
 		p.alive[slot] = true
@@ -96,6 +96,7 @@ type planner struct {
 	lease time.Duration
 	end   time.Duration
 	kinds []Kind
+	least int // relays below which none leaves
 
 	steps []step
 	alive []bool                   // by slot
@@ -116,6 +117,9 @@ func (p *planner) add(t time.Duration) {
 		return
 	}
 	s := step{at: t.Round(time.Millisecond), kind: p.kind()}
+	if s.kind == Leave && p.count() < p.least && slices.Contains(p.kinds, Join) {
+		s.kind = Join // so that there are mostly several
+	}
 	s.slot = p.pick(s.kind != Join)
 	s.direction = tcpproxy.Direction(1 + p.rng.IntN(3))
 	if s.slot == 0 {

@@ -194,6 +194,7 @@ func openSink(f relayFlags, j *journal) (to closingSink, topic string, err error
 var sinks = map[string]func(relayFlags, *journal) (closingSink, string, error){
 	"nats":     openNATSSink,
 	"rabbitmq": openRabbitSink,
+	"kafka":    openKafkaSink,
 }
 
 // Main is the program of all processes of a run: the driver's, and with a role as the first argument that

@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -59,6 +60,10 @@ type Config struct {
 
 	// Name is the client id, as brokers log it and quotas name it. Default "commitrelay".
 	Name string
+
+	// Dial makes the connections instead of a net.Dialer: through a tunnel, as network and address
+	// are what the cluster tells its clients. TLS comes on top. Called concurrently. Default: none.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const (

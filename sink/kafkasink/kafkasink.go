@@ -59,6 +59,9 @@ func New(cfg Config) (*Sink, error) {
 	}
 	s := &Sink{cfg: cfg, to: to, calls: make(chan struct{}, maxCalls), all: map[*client]struct{}{}, limits: map[string]int{}}
 	s.connectTCP = func() func(context.Context, string, string) (net.Conn, error) {
+		if cfg.Dial != nil {
+			return cfg.Dial
+		}
 		return (&net.Dialer{Timeout: cfg.ConnectTimeout}).DialContext
 	}
 	if err := kgo.ValidateOpts(s.options(&client{})...); err != nil {
