@@ -69,6 +69,23 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, brokerURL(t))
+	for want, name := range []string{"none", "gzip", "snappy", "lz4", "zstd"} { // by Kafka's numbers
+		topic := b.topic(name, 1)
+		r := b.read(topic)
+		m := message(topic)
+		m.Event.Payload = []byte(strings.Repeat(`{"a":1}`, 200))
+		publishAll(t, open(t, Config{URL: brokerURL(t), Compression: name}), []relay.Message{m}, "published")
+		testwait.Until(t, "it arrives", func() bool { return len(r.records()) == 1 })
+		rec := r.records()[0]
+		if got := int(rec.Attrs.CompressionType()); got != want || string(rec.Value) != string(m.Event.Payload) {
+			t.Errorf("%s: compression %d, want %d; value %.20q", name, got, want, rec.Value)
+		}
+	}
+}
+
 // Events for a topic that does not exist wait for it, and nothing else does.
 func TestAMissingTopic(t *testing.T) {
 	t.Parallel()

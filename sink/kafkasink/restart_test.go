@@ -24,7 +24,7 @@ type delivery struct {
 
 // run returns when all that was sent is confirmed.
 func (d *delivery) run(ctx context.Context) error {
-	pause := time.NewTicker(20 * time.Millisecond)
+	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
 	var left []relay.Message
 	for {

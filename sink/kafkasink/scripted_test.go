@@ -48,6 +48,35 @@ func answerWith(c *kfake.Cluster, with *kerr.Error, matches func(*kmsg.ProduceRe
 	})
 }
 
+// What Kafka is asked for: all in-sync replicas, and that it knows repetitions by producer and sequence.
+func TestAcksAndIdempotence(t *testing.T) {
+	t.Parallel()
+	c, url := scripted(t, 1, "topic")
+	type asked struct {
+		acks     int16
+		id       bool
+		sequence int32
+	}
+	var got []asked // by the broker's goroutine, one request at a time
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.ProduceRequest)
+		var batch kmsg.RecordBatch
+		if err := batch.ReadFrom(req.Topics[0].Partitions[0].Records); err != nil {
+			t.Error(err)
+		}
+		got = append(got, asked{req.Acks, batch.ProducerID >= 0, batch.FirstSequence})
+		return nil, nil, false
+	})
+	s := open(t, Config{URL: url})
+	publishAll(t, s, []relay.Message{message("topic"), message("topic")}, "published", "published")
+	publishAll(t, s, []relay.Message{message("topic")}, "published")
+	c.Close() // it does not write to got any more
+	if want := []asked{{-1, true, 0}, {-1, true, 2}}; !slices.Equal(got, want) {
+		t.Errorf("asked for %+v, want %+v", got, want)
+	}
+}
+
 // A partition that cannot take anything at the moment: those of others do not wait.
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()
