@@ -53,8 +53,14 @@ type Options struct {
 	// RelayProgram runs the relays, if it is not Program.
 	RelayProgram string
 
+	// Quiet is how long, when load and faults are over, nothing must have arrived until what is
+	// missing counts as lost. Default the lease and 30 s.
+	Quiet time.Duration
+
 	// Output receives progress and, after a failure, what it takes to understand it. Default: none.
 	Output io.Writer
+
+	steps func(Options) []step // instead of plan
 }
 
 const maxSlots = 64
@@ -73,6 +79,10 @@ func (o Options) complete() (Options, error) {
 	o.Rate = or(o.Rate, 400)
 	o.Keys = or(o.Keys, 60)
 	o.Batch = or(o.Batch, 100)
+	o.Quiet = or(o.Quiet, o.Lease+30*time.Second)
+	if o.steps == nil {
+		o.steps = plan
+	}
 	if o.Output == nil {
 		o.Output = io.Discard
 	}

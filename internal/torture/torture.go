@@ -125,7 +125,7 @@ func (r *run) open(ctx context.Context) (err error) {
 
 // load writes and breaks things for the duration.
 func (r *run) load(ctx context.Context) error {
-	steps := plan(r.Options)
+	steps := r.steps(r.Options)
 	r.say("PostgreSQL %d, %s, %d relays, %d lanes, lease %v, %d writers, %d faults are planned",
 		r.database.cluster.Major(), r.Sink, r.Relays, r.Lanes, r.Lease, r.Writers, len(steps))
 	r.faults = &faults{fleet: r.fleet, say: r.say}
@@ -185,7 +185,6 @@ func (r *run) drain(ctx context.Context) error {
 
 // await reads until so many different events have arrived, or nothing moves any more.
 func (r *run) await(ctx context.Context, want int) error {
-	quiet := r.Lease + 30*time.Second
 	moved, told := time.Now(), time.Now()
 	distinct := map[outbox.ID]bool{}
 	for seen := 0; ; {
@@ -202,8 +201,8 @@ func (r *run) await(ctx context.Context, want int) error {
 		switch {
 		case len(distinct) >= want:
 			return nil
-		case time.Since(moved) > quiet:
-			r.say("nothing has arrived for %v", quiet)
+		case time.Since(moved) > r.Quiet:
+			r.say("nothing has arrived for %v", r.Quiet)
 			return nil
 		case time.Since(told) > 5*time.Second:
 			told = time.Now()
