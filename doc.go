@@ -1,6 +1,6 @@
 // Package outbox writes events into a table of PostgreSQL, in the transaction that makes them true.
-// A relay (package relay, or the command commitrelay) moves committed events to NATS, RabbitMQ
-// and the like. So an event is sent if its transaction commits, and only then.
+// A relay (package relay, or the command commitrelay) moves committed events to Kafka,
+// NATS, RabbitMQ and the like. So an event is sent if its transaction commits, and only then.
 //
 //	var events outbox.Writer // table public.outbox_events, JSON payloads
 //

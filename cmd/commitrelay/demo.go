@@ -52,7 +52,7 @@ It fails if an event was lost, invented or out of order.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Database, "database", "", "URL of a PostgreSQL to use, in schemas of the demo's own (default a temporary server)")
-	f.StringVar(&o.Sink, "sink", "", "URL of a NATS (nats://) or RabbitMQ (amqp://) to use (default a NATS in this process)")
+	f.StringVar(&o.Sink, "sink", "", "URL of a NATS (nats://), RabbitMQ (amqp://) or Kafka (kafka://) to use (default a NATS in this process)")
 	f.DurationVar(&o.Duration, "duration", demo.DefaultDuration, "how long to write")
 	f.DurationVar(&o.Wait, "wait", demo.DefaultWait, "how long to wait without a new arrival before the rest counts as lost")
 	f.IntVar(&o.Rate, "rate", demo.DefaultRate, "committed events per second; 0: as many as possible")

@@ -75,7 +75,7 @@ func TestDemoNaiveJSON(t *testing.T) {
 
 func TestDemoRefusesWhatItCannotShow(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if code := execute([]string{"demo", "--rate", "-1", "--sink", "kafka://k"}, &stdout, &stderr); code != exitUsage {
+	if code := execute([]string{"demo", "--rate", "-1", "--sink", "redis://k"}, &stdout, &stderr); code != exitUsage {
 		t.Errorf("exit code: got %d, want %d", code, exitUsage)
 	}
 	for _, want := range []string{"rate -1", "sink: want a URL"} {

@@ -92,6 +92,8 @@ func TestPasswordsAreNotShown(t *testing.T) {
 				{"--database", "postgres://me:" + p + "@" + refusing + "/shop", "--sink", "nats://" + nobody},
 				{"--database", "postgres://me:" + p + "@" + nobody + "/shop", "--sink", "nats://me:" + p + "@" + nobody},
 				{"--database", "postgres://me:" + p + "@" + nobody + "/shop", "--sink", "amqp://me:" + p + "@" + nobody + "/v"},
+				{"--database", "postgres://me:" + p + "@" + nobody + "/shop", "--sink", "kafka://me:" + p + "@" + nobody + "," + nobody},
+				{"--database", "postgres://me:" + p + "@" + nobody + "/shop", "--sink", "kafka+ssl://" + nobody + ",me:" + p + "@" + nobody},
 				{"--database", "host=127.0.0.1 port=1 user=me password='" + p + "' sslmode=nonsense", "--sink", "nats://" + p + "@" + nobody},
 				{"--database", "postgres://h/d?password=" + p + "&port=" + p, "--sink", "redis://:" + p + "@" + nobody},
 				{"--database", p, "--sink", p},

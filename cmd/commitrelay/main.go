@@ -71,8 +71,8 @@ func rootCommand() *cobra.Command {
 		Use:   "commitrelay",
 		Short: "Move committed events from PostgreSQL to a message broker",
 		Long: `commitrelay moves the events that applications commit to an outbox table in
-PostgreSQL to NATS JetStream, RabbitMQ or standard output: none lost, none
-invented, in order per key.`,
+PostgreSQL to Kafka, NATS JetStream, RabbitMQ or standard output: none lost,
+none invented, in order per key.`,
 		Args:          suggestCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/commitrelay/outbox/internal/config"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/kafkasink"
 	"github.com/commitrelay/outbox/sink/natssink"
 	"github.com/commitrelay/outbox/sink/rabbitsink"
 	"github.com/commitrelay/outbox/sink/stdoutsink"
@@ -82,6 +83,21 @@ func newSink(c config.Sink, stdout io.Writer) (relay.Sink, error) {
 			MaxMessageBytes: c.MaxMessageBytes,
 			ConnectTimeout:  c.ConnectTimeout,
 			AckTimeout:      c.AckTimeout,
+		})
+	case config.TypeKafka:
+		return kafkasink.New(kafkasink.Config{
+			URL:                    c.URL.Reveal(),
+			User:                   c.User,
+			Password:               c.Password.Reveal(),
+			SASLMechanism:          c.SASLMechanism,
+			CAFile:                 c.TLS.CAFile,
+			CertFile:               c.TLS.CertFile,
+			KeyFile:                c.TLS.KeyFile,
+			Compression:            c.Compression,
+			MaxMessageBytes:        c.MaxMessageBytes,
+			AllowAutoTopicCreation: c.AllowAutoTopicCreation,
+			ConnectTimeout:         c.ConnectTimeout,
+			AckTimeout:             c.AckTimeout,
 		})
 	case config.TypeStdout:
 		return stdoutsink.New(stdout), nil

@@ -40,6 +40,7 @@ type Database struct {
 const (
 	TypeNATS   = "nats"
 	TypeRabbit = "rabbitmq"
+	TypeKafka  = "kafka"
 	TypeStdout = "stdout"
 )
 
@@ -66,7 +67,13 @@ type Sink struct {
 	Exchange        string
 	ExchangeInTopic bool
 	ContentType     string
-	MaxMessageBytes int
+
+	// Of kafka.
+	SASLMechanism          string // "plain", "scram-sha-256" or "scram-sha-512"
+	Compression            string // "none", "gzip", "snappy", "lz4" or "zstd"
+	AllowAutoTopicCreation bool
+
+	MaxMessageBytes int // of rabbitmq: the payload; of kafka: the record
 }
 
 // Subscription is a named reader of the outbox.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -149,16 +150,16 @@ func (r *reader) single(inFile, none bool, cfg *Config) {
 	sinkURL.path, sinkURL.key = "", ""
 	switch sink.Type {
 	case TypeStdout:
-	case TypeNATS, TypeRabbit:
+	case TypeNATS, TypeRabbit, TypeKafka:
 		sink.URL = URL(sinkURL.text)
 		r.checkSinkURL(sinkURL, sink.Type)
 	case "":
-		r.faultf(sinkURL, "not a sink's URL: want nats://, tls://, amqp://, amqps:// or stdout:")
+		r.faultf(sinkURL, "not a sink's URL: want nats://, tls://, amqp://, amqps://, kafka://, kafka+ssl:// or stdout:")
 	default:
-		r.faultf(sinkURL, "type %s: not in this version (this version has nats, rabbitmq, stdout)", sink.Type)
+		r.faultf(sinkURL, "type %s: not in this version (this version has %s)", sink.Type, strings.Join(builtTypes, ", "))
 	}
 	sub := newSubscription()
-	sub.Name, sub.Sink = "default", sink.Name
+	sub.Name, sub.Sink, sub.Topic = "default", sink.Name, defaultTopic(sink.Type)
 	if hasTopic {
 		topic.path, topic.key = "", ""
 		sub.Topic = topic.text

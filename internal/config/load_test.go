@@ -37,8 +37,10 @@ sinks:
     ack_timeout: 5s
     stream: EVENTS
   rabbit: {type: rabbitmq, url: "amqps://mq/vh", user: relay, password_file: pw, exchange: events}
+  log: {type: kafka, url: "kafka+ssl://k1:9092,k2", user: relay, password_file: pw, sasl_mechanism: scram-sha-512, compression: lz4, max_message: 2MiB, allow_auto_topic_creation: true}
   out: {type: stdout}
 subscriptions:
+  - {name: kafka, sink: log}
   - {name: all, sink: bus, topic: "{aggregate_type}.{event_type}", lanes: 1}
   - name: welcome
     sink: rabbit
@@ -68,9 +70,11 @@ func TestWholeFormat(t *testing.T) {
 		Sinks: map[string]Sink{
 			"bus":    {Name: "bus", At: "relay.yaml:9", Type: "nats", URL: "nats://n1:4222,nats://n2:4222", CredsFile: "nats.creds", AckTimeout: 5 * time.Second, Stream: "EVENTS"},
 			"rabbit": {Name: "rabbit", At: "relay.yaml:15", Type: "rabbitmq", URL: "amqps://mq/vh", User: "relay", Password: "s3cret", Exchange: "events"},
-			"out":    {Name: "out", At: "relay.yaml:16", Type: "stdout"},
+			"log":    {Name: "log", At: "relay.yaml:16", Type: "kafka", URL: "kafka+ssl://k1:9092,k2", User: "relay", Password: "s3cret", SASLMechanism: "scram-sha-512", Compression: "lz4", MaxMessageBytes: 2 << 20, AllowAutoTopicCreation: true},
+			"out":    {Name: "out", At: "relay.yaml:17", Type: "stdout"},
 		},
 		Subscriptions: []Subscription{
+			{Name: "kafka", Sink: "log", Topic: "{aggregate_type}", Lanes: 1, OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
 			{Name: "all", Sink: "bus", Topic: "{aggregate_type}.{event_type}", Lanes: 1, OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
 			{Name: "welcome", Sink: "rabbit", Topic: "{event_type}", Lanes: 1, AggregateTypes: []string{"user"}, EventTypes: []string{"UserCreated", "User*"}, OnDead: "block", Attempts: 3, Backoff: 90 * time.Second, MaxBackoff: time.Hour},
 		},
@@ -100,16 +104,16 @@ func TestNotInThisVersion(t *testing.T) {
 sinks:
   bus:   {type: nats, url: "nats://nats:4222"}
   mails: {type: http, url: "https://mail.example/hook", secret_file: /run/secrets/hook}
-  log:   {type: kafka, brokers: [a, b]}
+  hook:  {type: http, url: "https://hook.example"}
   cache: {type: redis}
 subscriptions:
   - {name: all, sink: bus, topic: "{event_type}", lanes: 16}
   - {name: welcome, sink: mails, filter: {event_type: [UserCreated]}, on_dead: block, start: now}
 `)
 	want := `relay.yaml:1: database: layout: queue: not in this version (this version has the layout log)
-relay.yaml:4: sinks.mails: type http: not in this version (this version has nats, rabbitmq, stdout)
-relay.yaml:5: sinks.log: type kafka: not in this version (this version has nats, rabbitmq, stdout)
-relay.yaml:6: sinks.cache: type redis: not in this version (this version has nats, rabbitmq, stdout)
+relay.yaml:4: sinks.mails: type http: not in this version (this version has nats, rabbitmq, kafka, stdout)
+relay.yaml:5: sinks.hook: type http: not in this version (this version has nats, rabbitmq, kafka, stdout)
+relay.yaml:6: sinks.cache: type redis: not in this version (this version has nats, rabbitmq, kafka, stdout)
 relay.yaml:8: subscriptions.all: lanes: 16: not in this version (this version has 1 lane per subscription)
 relay.yaml:9: subscriptions.welcome: start: now: not in this version (a subscription starts at the first retained event)`
 	diffError(t, err, want)
@@ -157,7 +161,7 @@ relay.yaml:4: sinks.bus: unknown key "exchange": the keys here are type, url, us
 relay.yaml:5: sinks: bus: duplicate key, first on line 4
 relay.yaml:6: sinks.mq: url: a URL for rabbitmq begins with amqp:// or amqps://
 relay.yaml:7: sinks: the sink's name "Up": want 1 to 63 of a-z, 0-9, _ and -
-relay.yaml:8: sinks.none: the sink is empty: it needs at least a type, one of nats, rabbitmq, stdout
+relay.yaml:8: sinks.none: the sink is empty: it needs at least a type, one of nats, rabbitmq, kafka, stdout
 relay.yaml:9: sinks.list: want a section of keys, got a list: check the indentation of the lines below it
 relay.yaml:10: sinks.tpye: type is missing (is tpye meant?)
 relay.yaml:11: sinks.s: type: "stdot" is no type of sink: did you mean "stdout"?
@@ -294,7 +298,7 @@ func TestWithoutAFile(t *testing.T) {
 	if got := cfg.Subscriptions[0]; len(cfg.Subscriptions) != 1 || got.Name != "default" || got.Sink != "default" || got.Topic != "x.{event_type}" {
 		t.Errorf("subscriptions = %+v", cfg.Subscriptions)
 	}
-	for sink, typ := range map[string]string{"stdout:": "stdout", "tls://n": "nats", "amqp://m": "rabbitmq", "amqps://m/v": "rabbitmq"} {
+	for sink, typ := range map[string]string{"stdout:": "stdout", "tls://n": "nats", "amqp://m": "rabbitmq", "amqps://m/v": "rabbitmq", "kafka://a:1,b:2": "kafka", "kafka+ssl://k": "kafka"} {
 		cfg, err := Load(Source{Environ: append(env, "COMMITRELAY_SINK="+sink), Delivery: true})
 		if err != nil || cfg.Sinks["default"].Type != typ {
 			t.Errorf("%s: type %q, %v; want %s", sink, cfg.Sinks["default"].Type, err, typ)
@@ -304,9 +308,9 @@ func TestWithoutAFile(t *testing.T) {
 		flags map[string]string
 		want  string
 	}{
-		{map[string]string{"sink": "kafka://k"}, "--sink: type kafka: not in this version (this version has nats, rabbitmq, stdout)"},
-		{map[string]string{"sink": "https://k"}, "--sink: type http: not in this version (this version has nats, rabbitmq, stdout)"},
-		{map[string]string{"sink": "localhost"}, "--sink: not a sink's URL: want nats://, tls://, amqp://, amqps:// or stdout:"},
+		{map[string]string{"sink": "redis://k"}, "--sink: type redis: not in this version (this version has nats, rabbitmq, kafka, stdout)"},
+		{map[string]string{"sink": "https://k"}, "--sink: type http: not in this version (this version has nats, rabbitmq, kafka, stdout)"},
+		{map[string]string{"sink": "localhost"}, "--sink: not a sink's URL: want nats://, tls://, amqp://, amqps://, kafka://, kafka+ssl:// or stdout:"},
 		{map[string]string{"sink": "stdout:", "topic": "}"}, "--topic: a } stands alone: fields are written {event_type}, a brace itself {{ or }}"},
 		{map[string]string{"topic": "a"}, "--topic: goes with --sink; in the file, each subscription has a topic\nnothing to deliver to: give --sink or COMMITRELAY_SINK, or write sinks and subscriptions into the file that --config names"},
 		{nil, "nothing to deliver to: give --sink or COMMITRELAY_SINK, or write sinks and subscriptions into the file that --config names"},

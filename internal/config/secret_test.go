@@ -21,7 +21,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	var all []any
 	for _, pw := range awkward {
 		all = append(all, Secret(pw))
-		for _, scheme := range []string{"postgres", "amqp", "nats", "https", "redis"} {
+		for _, scheme := range []string{"postgres", "amqp", "nats", "kafka", "kafka+ssl", "https", "redis"} {
 			all = append(all, URL(scheme+"://user:"+pw+"@host:1/x?token="+pw), URL(scheme+"://"+pw+"@host"))
 		}
 	}
@@ -65,6 +65,7 @@ func TestRedact(t *testing.T) {
 		`postgres://u:S3cr^et$Pw@h/d`:          "postgres://***",
 		`postgres://u:p@ss/w:rd@h/d`:           "postgres://***",
 		`amqp://u:100%zz@h`:                    "amqp://***",
+		"kafka+ssl://u:p@k1:9092,k2:9092":      "kafka+ssl://u:***@k1:9092,k2:9092",
 		"host=h password=x":                    "***",
 		"hunter2":                              "***",
 	} {
@@ -77,7 +78,7 @@ func TestRedact(t *testing.T) {
 func TestRedactAnyPassword(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pw := rapid.StringMatching(`[ -~]{6,20}`).Draw(t, "password")
-		scheme := rapid.SampledFrom([]string{"postgres", "nats", "amqp", "https"}).Draw(t, "scheme")
+		scheme := rapid.SampledFrom([]string{"postgres", "nats", "amqp", "kafka+ssl", "https"}).Draw(t, "scheme")
 		shape := rapid.SampledFrom([]string{"%s://u:%s@h/d", "%s://%s@h", "%s://u:x@h/d?password=%s", "%s://u:%s@h1:1,h2:2/d"}).Draw(t, "shape")
 		whole := fmt.Sprintf(shape, scheme, pw)
 		for _, p := range []string{pw, url.QueryEscape(pw), url.PathEscape(pw)} {
@@ -99,6 +100,7 @@ func TestFaultsHoldNoSecret(t *testing.T) {
 sinks:
   bus: {type: nats, url: 'nats://u:`+pw+`@h', password: '`+pw+`'}
   mq: {type: rabbitmq, url: 'amqp://u:`+pw+`@h/v', password_file: "${PW}"}
+  log: {type: kafka, url: 'kafka://u:`+pw+`@h,h2', sasl_mechanism: "${PW}", compression: "${PW}", max_message: "${PW}"}
   x: {type: "${PW}"}
   '`+pw+`': {type: stdout}
 subscriptions:

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	builtTypes = []string{TypeNATS, TypeRabbit, TypeStdout}
-	laterTypes = []string{"kafka", "redis", "http"}
+	builtTypes = []string{TypeNATS, TypeRabbit, TypeKafka, TypeStdout}
+	laterTypes = []string{"redis", "http"}
 	allTypes   = slices.Concat(builtTypes, laterTypes)
 
 	name = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
@@ -24,6 +24,7 @@ const nameRule = "1 to 63 of a-z, 0-9, _ and -"
 var schemes = map[string][]string{
 	TypeNATS:   {"nats", "tls", "ws", "wss"},
 	TypeRabbit: {"amqp", "amqps"},
+	TypeKafka:  {"kafka", "kafka+ssl"},
 }
 
 func (r *reader) sinks(n *yaml.Node, cfg *Config) {
@@ -89,6 +90,12 @@ func (r *reader) sink(s *section, sink *Sink) {
 		s.yes("exchange_in_topic", &sink.ExchangeInTopic)
 		s.text("content_type", &sink.ContentType)
 		s.size("max_message", &sink.MaxMessageBytes, 1, 1<<30)
+	case TypeKafka:
+		s.broker(sink)
+		s.choice("sasl_mechanism", &sink.SASLMechanism, "plain", "scram-sha-256", "scram-sha-512")
+		s.choice("compression", &sink.Compression, "none", "gzip", "snappy", "lz4", "zstd")
+		s.size("max_message", &sink.MaxMessageBytes, 1<<10, 1<<30)
+		s.yes("allow_auto_topic_creation", &sink.AllowAutoTopicCreation)
 	}
 	s.done()
 }
@@ -149,7 +156,7 @@ func typeOfURL(url string) string {
 		return "http"
 	case "redis", "rediss":
 		return "redis"
-	case "kafka", "stdout":
+	case "stdout":
 		return scheme
 	}
 	for typ, known := range schemes {

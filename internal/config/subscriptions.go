@@ -12,13 +12,21 @@ import (
 
 func newSubscription() Subscription {
 	return Subscription{
-		Topic:      "{event_type}",
 		Lanes:      1,
 		OnDead:     "continue",
 		Attempts:   10,
 		Backoff:    time.Second,
 		MaxBackoff: 5 * time.Minute,
 	}
+}
+
+// defaultTopic is a topic per event type, but for brokers whose topics keep an order each: there the
+// events of one aggregate share a topic.
+func defaultTopic(typ string) string {
+	if typ == TypeKafka {
+		return "{aggregate_type}"
+	}
+	return "{event_type}"
 }
 
 func (r *reader) subscriptions(n *yaml.Node, cfg *Config) {
@@ -72,6 +80,7 @@ func (r *reader) subscription(s *section, sub *Subscription, sinks map[string]Si
 			r.faultf(v, "%s is no sink of this configuration: %s", v.show(), msg)
 		}
 	}
+	sub.Topic = defaultTopic(sinks[sub.Sink].Type)
 	if v, ok := s.text("topic", &sub.Topic); ok && !v.bad {
 		r.topic(v)
 	}

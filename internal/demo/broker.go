@@ -9,7 +9,7 @@ import (
 	"github.com/commitrelay/outbox/relay"
 )
 
-// broker is a place of the demo's own inside NATS or RabbitMQ, removed by Close.
+// broker is a place of the demo's own inside NATS, RabbitMQ or Kafka, removed by Close.
 type broker interface {
 	// String names the broker and its version.
 	fmt.Stringer
@@ -55,6 +55,8 @@ func brokerOf(sinkURL string) opener {
 		return connectNATS
 	case "amqp", "amqps":
 		return connectRabbit
+	case "kafka", "kafka+ssl":
+		return connectKafka
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -82,8 +83,11 @@ func testBroker(t *testing.T, b broker) {
 // topicOf fills the event type into the broker's topic template.
 func topicOf(t *testing.T, b broker, eventType string) string {
 	t.Helper()
-	if n, ok := b.(*natsBroker); ok {
-		return n.name + "." + eventType
+	switch b := b.(type) {
+	case *natsBroker:
+		return b.name + "." + eventType
+	case *kafkaBroker:
+		return b.name
 	}
 	return eventType
 }
@@ -163,6 +167,42 @@ func TestRabbitMQ(t *testing.T) {
 		if err := declare(c); !errors.As(err, &fault) || fault.Code != amqp.NotFound {
 			t.Errorf("the %s after closing: got error %v, want not found", what, err)
 		}
+	}
+}
+
+// kafkaURL is the Kafka that tests share.
+func kafkaURL(t *testing.T) string {
+	t.Helper()
+	url := os.Getenv("COMMITRELAY_TEST_KAFKA")
+	if url == "" {
+		t.Fatal("COMMITRELAY_TEST_KAFKA is not set: run the tests with `make test`, or set it to the URL of a Kafka")
+	}
+	return url
+}
+
+func TestKafka(t *testing.T) {
+	ctx := t.Context()
+	b, err := connectKafka(ctx, kafkaURL(t), newName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testBroker(t, b)
+	k := b.(*kafkaBroker)
+	// Also with a login, and to the brokers of a list.
+	given, err := connectKafka(ctx, os.Getenv("COMMITRELAY_TEST_KAFKA_SASL")+","+strings.TrimPrefix(os.Getenv("COMMITRELAY_TEST_KAFKA_SASL"), "kafka://"), newName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := given.(*kafkaBroker).name
+	if err := given.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	topics, err := k.admin.ListTopics(ctx)
+	if err != nil || !topics.Has(k.name) || topics.Has(name) {
+		t.Errorf("after closing the second one: the first one's topic is there: %v, the second one's: %v (%v)", topics.Has(k.name), topics.Has(name), err)
+	}
+	if err := b.Close(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

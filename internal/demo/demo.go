@@ -24,8 +24,8 @@ type Options struct {
 	// temporary server.
 	Database string
 
-	// Sink is the URL of a NATS (nats://, tls://) or a RabbitMQ (amqp://, amqps://). Default: a NATS
-	// server in this process.
+	// Sink is the URL of a NATS (nats://, tls://), a RabbitMQ (amqp://, amqps://) or a Kafka (kafka://,
+	// kafka+ssl://). Default: a NATS server in this process.
 	Sink string
 
 	// Duration is how long the writers write. Default DefaultDuration.
@@ -105,7 +105,7 @@ func (o Options) complete() (Options, error) {
 	fault(o.Rate < 0, "rate %d: want events per second, or 0 for as many as possible", o.Rate)
 	fault(o.Writers < 0 || o.Writers > maxWorkers, "%d writers: want 1 to %d", o.Writers, maxWorkers)
 	fault(o.Relays < 0 || o.Relays > maxWorkers, "%d relays: want 1 to %d", o.Relays, maxWorkers)
-	fault(brokerOf(o.Sink) == nil, "sink: want a URL that begins with nats://, tls://, amqp:// or amqps://")
+	fault(brokerOf(o.Sink) == nil, "sink: want a URL that begins with nats://, tls://, amqp://, amqps://, kafka:// or kafka+ssl://")
 	if o.Database != "" {
 		_, err := pgxpool.ParseConfig(o.Database)
 		fault(err != nil, "database: %w", err)

@@ -124,6 +124,10 @@ func TestRelaysDeliverToRabbitMQ(t *testing.T) {
 	checkPerfect(t, run(t, Options{Rate: 300, Sink: rabbitURL(t)}), 1)
 }
 
+func TestRelaysDeliverToKafka(t *testing.T) {
+	checkPerfect(t, run(t, Options{Rate: 300, Sink: kafkaURL(t)}), 1)
+}
+
 func TestTemporaryPostgreSQL(t *testing.T) {
 	nothingLeft := watch(t)
 	r, err := Run(t.Context(), Options{Duration: time.Second, Rate: 200})
@@ -239,7 +243,7 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 }
 
 func TestOptionsReportAllFaultsAtOnce(t *testing.T) {
-	_, err := Run(t.Context(), Options{Database: "postgres://u:hidden@h:port/", Sink: "kafka://k", Duration: -1, Wait: -1, Rate: -1, Writers: 1000, Relays: -1})
+	_, err := Run(t.Context(), Options{Database: "postgres://u:hidden@h:port/", Sink: "redis://k", Duration: -1, Wait: -1, Rate: -1, Writers: 1000, Relays: -1})
 	if err == nil {
 		t.Fatal("got no error")
 	}

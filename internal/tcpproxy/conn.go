@@ -75,7 +75,7 @@ func (c *conn) pump(w way, dst, src *net.TCPConn) {
 // pass waits for the delay and for the gate. It reports whether the connection still stands.
 func (c *conn) pass(w way) bool {
 	c.proxy.mu.Lock()
-	delay := c.proxy.delay
+	delay := c.proxy.delay[w]
 	c.proxy.mu.Unlock()
 	if delay > 0 {
 		timer := time.NewTimer(delay)

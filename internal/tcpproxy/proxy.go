@@ -44,7 +44,7 @@ type Proxy struct {
 	conns    map[*conn]struct{}
 	accepted int
 	paused   Direction
-	delay    time.Duration
+	delay    [2]time.Duration // per way
 	rejects  bool
 	closed   bool
 	budget   [2]int64 // bytes until the cut that CutAfter asked for, per way; below 0: none
@@ -163,10 +163,17 @@ func (p *Proxy) Resume() {
 // Delay forwards each piece of data d later than it came, in both directions and on all
 // connections; 0, the default, ends that. It delays, and it slows down: while a piece waits, the
 // next one is not read.
-func (p *Proxy) Delay(d time.Duration) {
+func (p *Proxy) Delay(d time.Duration) { p.DelayOnly(Both, d) }
+
+// DelayOnly is Delay for one direction. The other one, unless it is Both, stays as it was.
+func (p *Proxy) DelayOnly(direction Direction, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.delay = d
+	for w := range p.delay {
+		if direction&way(w).direction() != 0 {
+			p.delay[w] = d
+		}
+	}
 }
 
 // Refuse stops listening: new connections are refused by the system, as they are when a server is

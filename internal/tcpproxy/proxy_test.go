@@ -339,3 +339,23 @@ func TestConcurrentUse(t *testing.T) {
 		t.Errorf("%d connections open after Close", got)
 	}
 }
+
+func TestDelayOfOneDirection(t *testing.T) {
+	addr, received := echo(t, "")
+	p := listen(t, addr)
+	p.DelayOnly(tcpproxy.ToClient, time.Hour)
+	c := dial(t, p)
+	c.send(t, "one")
+	if got := testwait.Recv(t, "the request", received); got != "one" {
+		t.Errorf("the server received %q, want the request at once", got)
+	}
+	p.Cut() // a piece that waits is lost with its connection
+	c.expectReset(t)
+	if line, ok := <-c.lines; ok {
+		t.Errorf("received %q, want nothing for an hour", line)
+	}
+	p.DelayOnly(tcpproxy.Both, 0)
+	d := dial(t, p)
+	d.send(t, "two")
+	d.expect(t, "two")
+}

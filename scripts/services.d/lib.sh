@@ -49,9 +49,12 @@ given() {
 
 # install_missing installs what the services lack, all at once.
 install_missing() {
-	local name missing=()
+	local name packages missing=()
 	for name in "$@"; do
-		given "$name" || "${name}_find" || missing+=("$(value "${name}_package")")
+		if ! given "$name" && ! "${name}_find"; then
+			read -ra packages <<<"$(value "${name}_package")"
+			missing+=("${packages[@]}")
+		fi
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if is_root && command -v apt-get >/dev/null; then
@@ -73,6 +76,7 @@ up() {
 	local name=$1
 	if given "$name"; then
 		say "$name: $(variable "$name") is set, nothing started"
+		if [ "$(type -t "${name}_given")" = function ]; then "${name}_given"; fi
 		return
 	fi
 	use "$name"
@@ -110,6 +114,7 @@ exports() {
 	local name=$1
 	if given "$name"; then
 		export_line "$(variable "$name")" "$(value "$(variable "$name")")"
+		if [ "$(type -t "${name}_given_exports")" = function ]; then "${name}_given_exports"; fi
 		return
 	fi
 	use "$name"

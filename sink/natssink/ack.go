@@ -23,9 +23,10 @@ const (
 )
 
 type pubAck struct {
-	Stream string    `json:"stream"`
-	Seq    uint64    `json:"seq"`
-	Error  *apiError `json:"error"`
+	Stream    string    `json:"stream"`
+	Seq       uint64    `json:"seq"`
+	Duplicate bool      `json:"duplicate"` // the stream had it already
+	Error     *apiError `json:"error"`
 }
 
 type apiError struct {
@@ -84,7 +85,7 @@ func isPlainAck(b []byte) bool {
 	if digits == 0 || b[0] == '0' || digits == len(b) {
 		return false
 	}
-	return b[digits] == '}' || (b[digits] == ',' && !bytes.Contains(b, []byte(`"error"`)))
+	return b[digits] == '}' || (b[digits] == ',' && !bytes.Contains(b, []byte(`"error"`)) && !bytes.Contains(b, []byte(`"duplicate"`)))
 }
 
 // refusal gives an error answer of JetStream its mark.

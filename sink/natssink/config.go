@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/commitrelay/outbox/relay"
 	"github.com/commitrelay/outbox/sink/internal/dial"
 	"github.com/nats-io/nats.go"
 )
@@ -52,6 +53,11 @@ type Config struct {
 	// Name is the connection's name, as `nats server report connections` shows it. Default
 	// "commitrelay".
 	Name string
+
+	// Repeated is called for each message that the stream held already, within its duplicate
+	// window: it counts as published, and the repetition was dropped. For metrics and tests; called
+	// concurrently by concurrent calls of Publish. Default: nobody is told.
+	Repeated func(relay.Message)
 }
 
 // withDefaults fills defaults in and reports all faults of the configuration at once.

@@ -198,6 +198,9 @@ func (p *publication) outcome(ctx context.Context, e event) error {
 	case err != nil:
 		return relay.Unavailable(fmt.Errorf("subject %s: %w", shown(subject), err))
 	case ack.Error == nil:
+		if ack.Duplicate && p.sink.cfg.Repeated != nil {
+			p.sink.cfg.Repeated(p.batch[e.i])
+		}
 		return nil
 	case ack.Error.ErrCode == errMessageTooLarge:
 		_, _ = p.encoder.encode(&p.batch[e.i]) // to know its size; it could be encoded before

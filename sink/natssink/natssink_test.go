@@ -231,10 +231,17 @@ func TestARepetitionIsPublishedAndStoredOnce(t *testing.T) {
 	srv := embedded(t, nil)
 	_, js := connect(t, srv.ClientURL())
 	st := stream(t, js, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-	s := open(t, Config{URL: srv.ClientURL()})
+	var told []relay.Message
+	s := open(t, Config{URL: srv.ClientURL(), Repeated: func(m relay.Message) { told = append(told, m) }})
 	batch := []relay.Message{message("s")}
 	publishAll(t, s, batch, "published")
+	if len(told) != 0 {
+		t.Errorf("told of %d repetitions before there was one", len(told))
+	}
 	publishAll(t, s, batch, "published")
+	if len(told) != 1 || told[0].Event.ID != batch[0].Event.ID {
+		t.Errorf("told of these repetitions: %+v, want one", told)
+	}
 	msg, err := st.GetMsg(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,8 @@ func TestReadAck(t *testing.T) {
 		`{"stream":"S", "seq":12}`:                   {true, true},
 		`{"stream":"S","seq":12}`:                    {true, true},
 		`{"stream":"S", "domain":"d", "seq":12}`:     {false, true},
-		`{"stream":"S", "seq":12,"duplicate": true}`: {true, true},
+		`{"stream":"S", "seq":12,"domain":"d"}`:      {true, true},
+		`{"stream":"S", "seq":12,"duplicate": true}`: {false, true}, // which is to be told
 		`{"seq":12,"stream":"S"}`:                    {false, true},
 		`{"stream":"S", "seq":0}`:                    {false, false},
 		`{"stream":"S", "seq":012}`:                  {false, false},
@@ -77,6 +78,9 @@ func TestReadAck(t *testing.T) {
 		ack, err := readAck(&nats.Msg{Data: []byte(data)})
 		if got := err == nil && ack.Error == nil; got != want.published {
 			t.Errorf("readAck(%s) = %+v, %v, want published %v", data, ack, err, want.published)
+		}
+		if got := err == nil && ack.Duplicate; got != strings.Contains(data, `"duplicate"`) {
+			t.Errorf("readAck(%s) says duplicate: %v", data, got)
 		}
 	}
 }

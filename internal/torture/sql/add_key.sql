@@ -1,0 +1,3 @@
+-- Make an aggregate.
+INSERT INTO torture.aggregates (type, id)
+VALUES ($1, $2);

@@ -1,0 +1,3 @@
+-- All events that the table holds. Scans it.
+SELECT id
+FROM outbox_events;
