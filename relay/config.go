@@ -66,7 +66,7 @@ type Subscription struct {
 	// Filter chooses the events. The zero Filter wants all.
 	Filter Filter
 
-	// Start says where a new subscription begins. Default Beginning. It is not looked at again.
+	// Start says where a new subscription begins. Default First. It is not looked at again.
 	Start Start
 
 	// Lanes is the number of parts that relays share, by hash of the key: a power of two from 1 to 1024. With 1 a single
@@ -89,10 +89,10 @@ type Subscription struct {
 // Start says where a new subscription begins.
 type Start string
 
-// The choices of Start. The zero value means Beginning.
+// The choices of Start. The zero value means First.
 const (
-	Beginning Start = "beginning" // at the first event that the outbox still holds
-	Now       Start = "now"       // at the events that are committed from now on
+	First Start = "first" // at the first event that the outbox still holds
+	Now   Start = "now"   // at the events that are committed from now on
 )
 
 // OnDead says what becomes of the later events of a key whose event was given up.

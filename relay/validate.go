@@ -86,7 +86,7 @@ func (s Subscription) withDefaults() (Subscription, error) {
 	orDefault(&s.SinkName, s.Name)
 	orDefault(&s.Topic, "{event_type}")
 	orDefault(&s.Lanes, 16)
-	orDefault(&s.Start, Beginning)
+	orDefault(&s.Start, First)
 	orDefault(&s.OnDead, Continue)
 	orDefault(&s.MaxAttempts, 10)
 	orDefault(&s.Backoff, time.Second)
@@ -104,8 +104,8 @@ func (s Subscription) withDefaults() (Subscription, error) {
 	if s.Lanes < 1 || s.Lanes > 1024 || s.Lanes&(s.Lanes-1) != 0 {
 		fault("%d lanes: want a power of two from 1 to 1024", s.Lanes)
 	}
-	if s.Start != Beginning && s.Start != Now {
-		fault("start %q: want %q or %q", s.Start, Beginning, Now)
+	if s.Start != First && s.Start != Now {
+		fault("start %q: want %q or %q", s.Start, First, Now)
 	}
 	if s.OnDead != Continue && s.OnDead != Block {
 		fault("on_dead %q: want %q or %q", s.OnDead, Continue, Block)

@@ -162,6 +162,7 @@ func relayConfig(cfg config.Config, sinks sinks, log *slog.Logger) relay.Config 
 			Topic:       s.Topic,
 			Filter:      relay.Filter{AggregateTypes: s.AggregateTypes, EventTypes: s.EventTypes},
 			Lanes:       s.Lanes,
+			Start:       relay.Start(s.Start),
 			OnDead:      relay.OnDead(s.OnDead),
 			MaxAttempts: s.Attempts,
 			Backoff:     s.Backoff,

@@ -81,7 +81,8 @@ type Subscription struct {
 	Name           string
 	Sink           string // a key of Config.Sinks
 	Topic          string
-	Lanes          int
+	Lanes          int    // of a new subscription
+	Start          string // of a new subscription: first or now
 	AggregateTypes []string
 	EventTypes     []string
 	OnDead         string // "continue" or "block"

@@ -41,12 +41,12 @@ sinks:
   out: {type: stdout}
 subscriptions:
   - {name: kafka, sink: log}
-  - {name: all, sink: bus, topic: "{aggregate_type}.{event_type}", lanes: 1}
+  - {name: all, sink: bus, topic: "{aggregate_type}.{event_type}", lanes: 4}
   - name: welcome
     sink: rabbit
     filter: {event_type: [UserCreated, "User*"], aggregate_type: user}
     on_dead: block
-    start: first
+    start: now
     retry: {attempts: 3, backoff: 1m30s, max_backoff: 1h}
 http: 8080
 lease: 15s
@@ -74,9 +74,9 @@ func TestWholeFormat(t *testing.T) {
 			"out":    {Name: "out", At: "relay.yaml:17", Type: "stdout"},
 		},
 		Subscriptions: []Subscription{
-			{Name: "kafka", Sink: "log", Topic: "{aggregate_type}", Lanes: 1, OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
-			{Name: "all", Sink: "bus", Topic: "{aggregate_type}.{event_type}", Lanes: 1, OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
-			{Name: "welcome", Sink: "rabbit", Topic: "{event_type}", Lanes: 1, AggregateTypes: []string{"user"}, EventTypes: []string{"UserCreated", "User*"}, OnDead: "block", Attempts: 3, Backoff: 90 * time.Second, MaxBackoff: time.Hour},
+			{Name: "kafka", Sink: "log", Topic: "{aggregate_type}", Lanes: 16, Start: "first", OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
+			{Name: "all", Sink: "bus", Topic: "{aggregate_type}.{event_type}", Lanes: 4, Start: "first", OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
+			{Name: "welcome", Sink: "rabbit", Topic: "{event_type}", Lanes: 16, Start: "now", AggregateTypes: []string{"user"}, EventTypes: []string{"UserCreated", "User*"}, OnDead: "block", Attempts: 3, Backoff: 90 * time.Second, MaxBackoff: time.Hour},
 		},
 		HTTP:        "127.0.0.1:8080",
 		Lease:       15 * time.Second,
@@ -113,9 +113,7 @@ subscriptions:
 	want := `relay.yaml:1: database: layout: queue: not in this version (this version has the layout log)
 relay.yaml:4: sinks.mails: type http: not in this version (this version has nats, rabbitmq, kafka, stdout)
 relay.yaml:5: sinks.hook: type http: not in this version (this version has nats, rabbitmq, kafka, stdout)
-relay.yaml:6: sinks.cache: type redis: not in this version (this version has nats, rabbitmq, kafka, stdout)
-relay.yaml:8: subscriptions.all: lanes: 16: not in this version (this version has 1 lane per subscription)
-relay.yaml:9: subscriptions.welcome: start: now: not in this version (a subscription starts at the first retained event)`
+relay.yaml:6: sinks.cache: type redis: not in this version (this version has nats, rabbitmq, kafka, stdout)`
 	diffError(t, err, want)
 }
 

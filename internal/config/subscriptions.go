@@ -12,7 +12,8 @@ import (
 
 func newSubscription() Subscription {
 	return Subscription{
-		Lanes:      1,
+		Lanes:      16,
+		Start:      "first",
 		OnDead:     "continue",
 		Attempts:   10,
 		Backoff:    time.Second,
@@ -84,13 +85,8 @@ func (r *reader) subscription(s *section, sub *Subscription, sinks map[string]Si
 	if v, ok := s.text("topic", &sub.Topic); ok && !v.bad {
 		r.topic(v)
 	}
-	if v, ok := s.number("lanes", &sub.Lanes, 1, 1024); ok {
-		switch {
-		case sub.Lanes&(sub.Lanes-1) != 0:
-			r.faultf(v, "%d: want a power of two", sub.Lanes)
-		case sub.Lanes > 1:
-			r.faultf(v, "%d: not in this version (this version has 1 lane per subscription)", sub.Lanes)
-		}
+	if v, ok := s.number("lanes", &sub.Lanes, 1, 1024); ok && sub.Lanes&(sub.Lanes-1) != 0 {
+		r.faultf(v, "%d: want a power of two", sub.Lanes)
 	}
 	f := r.section(s.path+".filter", "filter", s.child("filter"))
 	f.quiet = s.quiet
@@ -98,10 +94,7 @@ func (r *reader) subscription(s *section, sub *Subscription, sinks map[string]Si
 	sub.EventTypes = f.patterns("event_type")
 	f.done()
 	s.choice("on_dead", &sub.OnDead, "continue", "block")
-	start := "first"
-	if v, ok := s.choice("start", &start, "first", "now"); ok && start == "now" {
-		r.faultf(v, "now: not in this version (a subscription starts at the first retained event)")
-	}
+	s.choice("start", &sub.Start, "first", "now")
 	retry := r.section(s.path+".retry", "retry", s.child("retry"))
 	retry.quiet = s.quiet
 	retry.number("attempts", &sub.Attempts, 1, 1_000_000)

@@ -114,7 +114,7 @@ func (d *demo) newRelay(ctx context.Context) (*relay.Relay, error) {
 	return relay.New(pool, relay.Config{
 		Table:         d.database.table(),
 		Schema:        d.database.state,
-		Subscriptions: []relay.Subscription{{Name: "demo", Sink: sink, Topic: d.broker.Topic(), Lanes: 1}},
+		Subscriptions: []relay.Subscription{{Name: "demo", Sink: sink, Topic: d.broker.Topic()}},
 		Version:       d.Version,
 		Logger:        d.logger,
 	})
