@@ -81,6 +81,7 @@ func (l *lane) work() {
 		l.memory.carry()
 	}
 	l.mu.Unlock()
+	l.left(l.number)
 	switch {
 	case err == nil || errors.Is(err, errSessionOver):
 	case errors.Is(err, store.ErrFenced), errors.Is(err, errLeaseOver):
@@ -257,11 +258,12 @@ func (l *lane) moveTo(open window.Open) {
 	}
 }
 
-// part stores what is settled and gives the lane back.
+// part stores what is settled, of other lanes too as they often part together, and gives the lane back.
 func (l *lane) part() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), partingTime)
+	ctx, cancel := l.settling()
 	defer cancel()
-	if err := l.save(ctx, []*lane{l}); err != nil {
+	if err := l.save(ctx, append(l.all(), l)); err != nil {
+		l.log.Warn("lane not given back, what was sent of it since it was stored may be sent again", "error", err)
 		return err
 	}
 	return l.store.Release(ctx, l.tenure.lane)

@@ -22,14 +22,8 @@ func (s *session) storeDirty() error {
 		case <-s.ctx.Done():
 			return nil
 		}
-		s.mu.Lock()
-		lanes := make([]*lane, 0, len(s.lanes))
-		for _, l := range s.lanes {
-			lanes = append(lanes, l)
-		}
-		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(s.ctx, statementTime)
-		err := s.save(ctx, lanes)
+		err := s.save(ctx, s.all())
 		cancel()
 		if err != nil {
 			if s.ctx.Err() != nil {

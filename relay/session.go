@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,8 +49,9 @@ type session struct {
 
 	mu     sync.Mutex
 	lanes  map[int]*lane
-	joins  []join // lanes that the reader is to take in, and
-	leaves []int  // to let go
+	parts  map[int]bool // lanes that work no more and are being given back
+	joins  []join       // lanes that the reader is to take in, and
+	leaves []int        // to let go
 	wake   chan struct{}
 
 	foreign map[int64]bool // positions that were loaded: they may be in use elsewhere
@@ -93,7 +95,7 @@ func (g *group) session(ctx, hard context.Context, once bool) (n int, err error)
 	s := &session{
 		group: g, soft: ctx, hard: hard, once: once, run: reading.Run, width: width,
 		reader: window.NewReader(bounded{src, cfg.probeTime()}, reading),
-		lanes:  map[int]*lane{}, edges: map[int64]bool{}, foreign: map[int64]bool{},
+		lanes:  map[int]*lane{}, parts: map[int]bool{}, edges: map[int64]bool{}, foreign: map[int64]bool{},
 		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), due: make(chan struct{}, 1),
 	}
 	s.ctx, s.fail = context.WithCancelCause(hard)
@@ -245,9 +247,8 @@ func (s *session) tellOther(relay string) {
 func (s *session) take(n int) error {
 	var except []int // those that are still being given back, too
 	s.mu.Lock()
-	for lane := range s.lanes {
-		except = append(except, lane)
-	}
+	except = slices.AppendSeq(except, maps.Keys(s.lanes))
+	except = slices.AppendSeq(except, maps.Keys(s.parts))
 	s.mu.Unlock()
 	// Not the caller's context, which ends when the relay is told to stop: a statement that is broken off may take lanes all the same.
 	ctx, cancel := context.WithTimeout(s.hard, s.relay.cfg.probeTime())
@@ -282,6 +283,17 @@ func (s *session) owned() []*lane {
 	return owned
 }
 
+// all are the lanes at work, those that are being given back too.
+func (s *session) all() []*lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lanes := make([]*lane, 0, len(s.lanes))
+	for _, l := range s.lanes {
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
 // join has the reader take a lane in; leave has it let go.
 func (s *session) join(lane int, from window.Open) {
 	s.mu.Lock()
@@ -293,10 +305,18 @@ func (s *session) join(lane int, from window.Open) {
 func (s *session) leave(lane int) {
 	s.mu.Lock()
 	delete(s.lanes, lane)
+	s.parts[lane] = true
 	s.joins = slices.DeleteFunc(s.joins, func(j join) bool { return j.lane == lane })
 	s.leaves = append(s.leaves, lane)
 	s.mu.Unlock()
 	notify(s.wake)
+}
+
+// left notes that a lane has been given back, or is not ours any more.
+func (s *session) left(lane int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.parts, lane)
 }
 
 // notify makes sure that whoever waits on the channel looks again.

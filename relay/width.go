@@ -53,7 +53,7 @@ func (s *session) settledAt(at *window.Position) bool {
 // with that.
 func (s *session) changeLanes(ctx context.Context, sh store.Share) error {
 	s.mu.Lock()
-	working := len(s.lanes)
+	working := len(s.lanes) + len(s.parts)
 	s.mu.Unlock()
 	if working > 0 {
 		return nil // at the next look
