@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/commitrelay/outbox"
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 // topicTemplate is a parsed Subscription.Topic: literals and fields in turn.
@@ -159,7 +160,7 @@ func nearestField(name string) string {
 	}
 	best, bestDistance := "", 4
 	for field := range topicFields {
-		d := editDistance(strings.ReplaceAll(plain, "_", ""), strings.ReplaceAll(field, "_", ""))
+		d := nearest.Distance(strings.ReplaceAll(plain, "_", ""), strings.ReplaceAll(field, "_", ""))
 		if d < bestDistance || (d == bestDistance && field < best) {
 			best, bestDistance = field, d
 		}
@@ -168,25 +169,4 @@ func nearestField(name string) string {
 		return ""
 	}
 	return best
-}
-
-// editDistance counts the bytes to insert, remove or replace to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/commitrelay/outbox/internal/config"
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -94,7 +94,7 @@ func suggestCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	if near := config.Nearest(args[0], names); near != "" {
+	if near := nearest.Name(args[0], names); near != "" {
 		msg += fmt.Sprintf(", did you mean %q?", near)
 	}
 	return usagef("%s\nrun `%s --help` for the commands", msg, cmd.CommandPath())
@@ -113,7 +113,7 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	var unknown interface{ GetSpecifiedName() string }
 	if errors.As(err, &unknown) {
 		known := flagNames(cmd)
-		if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" && !slices.Contains(known, unknown.GetSpecifiedName()) {
+		if near := nearest.Name(unknown.GetSpecifiedName(), known); near != "" && !slices.Contains(known, unknown.GetSpecifiedName()) {
 			msg += ", did you mean --" + near + "?"
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 // A Setting is a key that can be given without a file.
@@ -94,7 +96,7 @@ func (r *reader) unknownVariables() {
 	slices.Sort(names)
 	for _, n := range names {
 		msg := "unknown environment variable"
-		if near := Nearest(n, known); near != "" {
+		if near := nearest.Name(n, known); near != "" {
 			msg += fmt.Sprintf(", did you mean %s?", prefix+near)
 		} else {
 			msg += ": known are " + prefix + strings.Join(known, ", "+prefix)

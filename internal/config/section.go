@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 // reader collects the faults of one configuration while its sections are read.
@@ -181,7 +183,7 @@ func kindName(n *yaml.Node) string {
 func (r *reader) hints() {
 	for _, u := range r.unknown {
 		text := fmt.Sprintf("unknown key %q", showKey(u.name))
-		if n := Nearest(u.name, u.known); n != "" {
+		if n := nearest.Name(u.name, u.known); n != "" {
 			text += fmt.Sprintf(", did you mean %q?", n)
 		} else if home := r.home(u.name, u.kind); home != "" {
 			text += fmt.Sprintf(": it is a key of %s, check the indentation", home)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 var (
@@ -69,7 +71,7 @@ func (r *reader) sink(s *section, sink *Sink) {
 	}
 	if !slices.Contains(builtTypes, sink.Type) {
 		msg := "want one of " + strings.Join(builtTypes, ", ")
-		if n := Nearest(sink.Type, allTypes); n != "" {
+		if n := nearest.Name(sink.Type, allTypes); n != "" {
 			msg = fmt.Sprintf("did you mean %q?", n)
 		}
 		r.faultf(v, "%s is no type of sink: %s", v.show(), msg)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 func newSubscription() Subscription {
@@ -75,7 +77,7 @@ func (r *reader) subscription(s *section, sub *Subscription, sinks map[string]Si
 			msg := "the sinks here are " + strings.Join(names, ", ")
 			if len(names) == 0 {
 				msg = "there are none: write it under sinks"
-			} else if n := Nearest(sub.Sink, names); n != "" && !v.hidden {
+			} else if n := nearest.Name(sub.Sink, names); n != "" && !v.hidden {
 				msg = fmt.Sprintf("did you mean %q?", n)
 			}
 			r.faultf(v, "%s is no sink of this configuration: %s", v.show(), msg)

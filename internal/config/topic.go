@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 var topicFields = []string{"aggregate_type", "aggregate_id", "event_type", "id"}
@@ -47,7 +49,7 @@ func checkTopicField(field string) string {
 		return ""
 	}
 	msg := fmt.Sprintf("unknown field {%s}", field)
-	if n := Nearest(field, topicFields); n != "" {
+	if n := nearest.Name(field, topicFields); n != "" {
 		return msg + fmt.Sprintf(", did you mean {%s}?", n)
 	}
 	return msg + ": the fields are {aggregate_type}, {aggregate_id}, {event_type}, {id} and {header:NAME}"

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/commitrelay/outbox/internal/nearest"
 )
 
 // Each of these reads one key into dst, and leaves dst alone if the key is not set or has a fault.
@@ -31,7 +33,7 @@ func (s *section) required(key string, dst *string) (value, bool) {
 		var msg strings.Builder
 		msg.WriteString(key + " is missing")
 		for k := range s.nodes {
-			if !slices.Contains(s.known, k) && Nearest(k, []string{key}) != "" {
+			if !slices.Contains(s.known, k) && nearest.Name(k, []string{key}) != "" {
 				fmt.Fprintf(&msg, " (is %s meant?)", showKey(k))
 				break
 			}
@@ -120,7 +122,7 @@ func (s *section) choice(key string, dst *string, choices ...string) (value, boo
 	}
 	if !slices.Contains(choices, v.text) {
 		msg := "want " + strings.Join(choices, " or ")
-		if n := Nearest(v.text, choices); n != "" && !v.hidden {
+		if n := nearest.Name(v.text, choices); n != "" && !v.hidden {
 			msg = fmt.Sprintf("did you mean %q?", n)
 		}
 		s.faultf(v, "%s: %s", v.show(), msg)

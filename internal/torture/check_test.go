@@ -236,12 +236,43 @@ func TestCheck(t *testing.T) {
 			s.commit(keyA, 1)
 			s.deliver(r1, 1, a(1))
 			s.store(r1, 1.2, 0)
+			s.store(r1, 1.3, 0, 1)
 			s.fault(Kill, Target{1, 1}, 2, 2)
 			s.deliver(r2, 5, a(1))
 		}, counts{duplicates: 1, unexplained: 1}, "had stored"},
+		{"stored once, which may have begun before", func(s *scene) {
+			s.commit(keyA, 1)
+			s.deliver(r1, 1, a(1))
+			s.store(r1, 1.2, 0)
+			s.fault(Kill, Target{1, 1}, 3.1, 3.1)
+			s.deliver(r2, 5, a(1))
+		}, counts{duplicates: 1}, ""},
+		{"stored once, and nothing was left to store", func(s *scene) {
+			s.commit(keyA, 1)
+			s.deliver(r1, 1, a(1))
+			s.store(r1, 1.2, 0)
+			s.fault(Kill, Target{1, 1}, 3.3, 3.3)
+			s.deliver(r2, 5, a(1))
+		}, counts{duplicates: 1, unexplained: 1}, "had stored"},
+		{"stored once, and then the database was away", func(s *scene) {
+			s.commit(keyA, 1)
+			s.deliver(r1, 1, a(1))
+			s.store(r1, 1.2, 0)
+			s.fault(HoleDB, Target{1, 0}, 1.3, 9)
+			s.deliver(r2, 10, a(1))
+		}, counts{duplicates: 1}, ""},
+		{"stored once, after the sink was away", func(s *scene) {
+			s.commit(keyA, 1)
+			s.fault(CutBroker, Target{1, 0}, 0, 0)
+			s.deliver(r1, 1, a(1))
+			s.store(r1, 1.2, 0)
+			s.fault(Kill, Target{1, 1}, 3.3, 3.3)
+			s.deliver(r2, 5, a(1))
+		}, counts{duplicates: 1}, ""},
 		{"stored before it was sent", func(s *scene) {
 			s.commit(keyA, 1)
 			s.store(r1, 0.9, 0)
+			s.store(r1, 0.95, 0)
 			s.deliver(r1, 1, a(1))
 			s.fault(Kill, Target{1, 1}, 2, 2)
 			s.deliver(r2, 5, a(1))
@@ -257,6 +288,7 @@ func TestCheck(t *testing.T) {
 			s.commit(keyA, 1)
 			s.deliver(r1, 1, a(1))
 			s.store(r1, 1.2, 1)
+			s.store(r1, 1.3, 1)
 			s.fault(Kill, Target{1, 1}, 2, 2)
 			s.deliver(r2, 5, a(1))
 		}, counts{duplicates: 1}, ""},
@@ -264,6 +296,7 @@ func TestCheck(t *testing.T) {
 			s.commit(keyA, 1)
 			s.deliver(r1, 1, a(1))
 			s.store(r3, 1.2, 0)
+			s.store(r3, 1.3, 0)
 			s.fault(Kill, Target{1, 1}, 2, 2)
 			s.deliver(r2, 5, a(1))
 		}, counts{duplicates: 1}, ""},
@@ -271,6 +304,7 @@ func TestCheck(t *testing.T) {
 			s.commit(keyA, 1)
 			s.arrive(s.try(r1, 1, false, a(1)), 1.05, a(1))
 			s.store(r1, 1.2, 0)
+			s.store(r1, 1.3, 0)
 			s.fault(CutBroker, Target{1, 0}, 1, 1)
 			s.deliver(r1, 1.5, a(1))
 		}, counts{duplicates: 1}, ""},
@@ -280,6 +314,7 @@ func TestCheck(t *testing.T) {
 			s.fault(Kill, Target{1, 1}, 2, 2)
 			s.deliver(r2, 5, a(1))
 			s.store(r2, 5.2, 0)
+			s.store(r2, 5.3, 0)
 			s.fault(Kill, Target{2, 1}, 6, 6)
 			s.deliver(r3, 8, a(1))
 		}, counts{duplicates: 2, unexplained: 1}, "r2.1 had stored"},
@@ -297,6 +332,7 @@ func TestCheck(t *testing.T) {
 			s.fault(HoleBroker, Target{1, 0}, 0.5, 30)
 			s.deliver(r2, 13, a(1))
 			s.store(r2, 13.2, 0)
+			s.store(r2, 13.3, 0)
 			s.arrive(held, 30.1, a(1))
 		}, counts{duplicates: 1}, ""},
 		{"sent by nobody's journal", func(s *scene) {

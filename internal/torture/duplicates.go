@@ -83,7 +83,14 @@ func (c *checker) unexplained(earlier []copied, again copied) string {
 	return fmt.Sprintf("no fault hit %s, its sink or the database in the %v before %s", earlier[0].Call.Relay, c.Lease+grace, clock(repeated))
 }
 
+// idle is the time in which a relay that nothing disturbs stores what it has delivered, many times over.
+const idle = 2 * time.Second
+
 // settled is when the relay that sent the copy knew that its delivery is stored; zero if it never did.
+//
+// Positions are stored while more is being published, so the end of a store says nothing of what was
+// confirmed meanwhile. The next store of the lane began later, and holds it. Or there is none, because
+// nothing was left to store: that is known when time has passed in which nothing kept the relay from it.
 func (c *checker) settled(a copied) time.Time {
 	if a.call == nil || !a.call.Confirmed[a.ID] {
 		return time.Time{}
@@ -93,5 +100,22 @@ func (c *checker) settled(a copied) time.Time {
 	if i == len(stores) {
 		return time.Time{}
 	}
-	return stores[i]
+	var at time.Time
+	if i+1 < len(stores) {
+		at = stores[i+1]
+	}
+	if quiet := stores[i].Add(idle); (at.IsZero() || quiet.Before(at)) && c.undisturbed(a.Call.Relay, stores[i].Add(-c.Lease-grace), quiet) {
+		at = quiet
+	}
+	return at
+}
+
+// undisturbed says whether no fault hit the relay, its sink or the database in that time.
+func (c *checker) undisturbed(r RelayID, from, to time.Time) bool {
+	for _, f := range c.Faults {
+		if f.Kind.Disturbs() && f.Target.hits(r) && !f.Begin.After(to) && !f.End.Before(from) {
+			return false
+		}
+	}
+	return true
 }

@@ -258,35 +258,47 @@ func (f *fleet) handOver(t fataler, from *member, lane int, to *member) {
 // play lets a server and its relays work side by side, until every transaction has ended and all is read.
 func (f *fleet) play(t fataler, turns int) {
 	t.Helper()
-	s := f.server
 	for range turns {
-		i := s.pick(len(f.relays))
-		m := f.relays[i]
-		owned := m.owned()
-		switch what := s.pick(16); {
-		case what == 0:
-			f.crash(i)
-		case what == 1 && len(owned) > 0:
-			f.leave(m, owned[s.pick(len(owned))])
-		case what <= 3 && len(f.free) > 0:
-			for range 1 + s.pick(len(f.free)) {
-				f.take(m, s.pick(len(f.free)))
-			}
-		case what == 4 && len(owned) > 0:
-			f.handOver(t, m, owned[s.pick(len(owned))], f.relays[s.pick(len(f.relays))])
-		case what <= 6:
-			s.steps(s.pick(12))
-		case what <= 10 && len(owned) > 0:
-			lane := owned[s.pick(len(owned))]
-			for range 1 + s.pick(queueFull) {
-				f.settle(t, m, lane)
-			}
-		default:
-			f.next(t, m)
-		}
+		f.turn(t)
 	}
-	s.endAll()
-	s.quiet = true
+	f.end(t)
+}
+
+// turn lets one thing happen.
+func (f *fleet) turn(t fataler) {
+	t.Helper()
+	s := f.server
+	i := s.pick(len(f.relays))
+	m := f.relays[i]
+	owned := m.owned()
+	switch what := s.pick(16); {
+	case what == 0:
+		f.crash(i)
+	case what == 1 && len(owned) > 0:
+		f.leave(m, owned[s.pick(len(owned))])
+	case what <= 3 && len(f.free) > 0:
+		for range 1 + s.pick(len(f.free)) {
+			f.take(m, s.pick(len(f.free)))
+		}
+	case what == 4 && len(owned) > 0:
+		f.handOver(t, m, owned[s.pick(len(owned))], f.relays[s.pick(len(f.relays))])
+	case what <= 6:
+		s.steps(s.pick(12))
+	case what <= 10 && len(owned) > 0:
+		lane := owned[s.pick(len(owned))]
+		for range 1 + s.pick(queueFull) {
+			f.settle(t, m, lane)
+		}
+	default:
+		f.next(t, m)
+	}
+}
+
+// end lets every transaction end, and reads all.
+func (f *fleet) end(t fataler) {
+	t.Helper()
+	f.server.endAll()
+	f.server.quiet = true
 	f.drain(t)
 }
 

@@ -1,12 +1,13 @@
-package config
+// Package nearest finds the name that someone meant who has written another.
+package nearest
 
 import "strings"
 
-// Nearest is the candidate most like s, or "" if none is near enough to be meant.
-func Nearest(s string, candidates []string) string {
+// Name is the candidate most like s, or "" if none is near enough to be meant.
+func Name(s string, candidates []string) string {
 	best, bestD := "", 1+max(2, len(s)/3)
 	for _, c := range candidates {
-		d := distance(s, c)
+		d := Distance(s, c)
 		if len(s) > 2 && len(c) > 2 && (strings.HasPrefix(s, c) || strings.HasPrefix(c, s)) {
 			d = min(d, 2) // "batchsize" means batch
 		}
@@ -17,8 +18,8 @@ func Nearest(s string, candidates []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, substitutions and swaps of neighbours between a and b.
-func distance(a, b string) int {
+// Distance counts the insertions, deletions, substitutions and swaps of neighbours between a and b, in bytes.
+func Distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return len(a) + len(b) // nothing we know is that long
 	}
