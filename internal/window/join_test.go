@@ -214,3 +214,24 @@ func TestAFullLaneLeavesTheGroup(t *testing.T) {
 		t.Errorf("they do not stand together in the end")
 	}
 }
+
+// Lanes whose windows end at different moments fall in step, though there is always something to read.
+func TestLanesFallInStep(t *testing.T) {
+	src, now, w := somewhere(t)
+	src.position = func() Reading {
+		now.H += 10
+		return now
+	}
+	r := NewReader(src, now)
+	r.Add(0, Open{From: w.To})
+	r.Add(1, open(w, w.To.H-10))
+	for range 50 {
+		if _, err := r.Next(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if together, _ := r.Together(); len(together) == 2 {
+			return
+		}
+	}
+	t.Error("the lanes take turns for ever")
+}

@@ -151,7 +151,7 @@ func (r *Reader) Next(ctx context.Context, load func(lane int) Load) (*Page, err
 	for range 3 {
 		var page *Page
 		var err error
-		if r.edge = !r.edge; r.edge {
+		if r.edge = !r.edge; r.edge && !r.closing(load) {
 			page, err = r.atEdge(ctx)
 		} else {
 			page, err = r.inWindow(ctx, load)
@@ -161,6 +161,17 @@ func (r *Reader) Next(ctx context.Context, load func(lane int) Load) (*Page, err
 		}
 	}
 	return nil, nil
+}
+
+// closing says that lanes will come to the end of their window in a moment: those at the edge wait for them, so that all go on
+// together, with one statement for all and not one for each.
+func (r *Reader) closing(load func(int) Load) bool {
+	for _, c := range r.cursors {
+		if c.window != nil && c.window.To.H-c.p() <= near && c.readable(load) {
+			return true
+		}
+	}
+	return false
 }
 
 // atEdge takes a new reading and opens a window for every lane that has none, if something may lie in it. They all end at
