@@ -1,11 +1,19 @@
 # Each verb with its ## line is shown by `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check cross fmt fuzz services services-down
+.PHONY: help demo test torture torture-bugs check cross fmt fuzz services services-down
 
 # Pinned tools; tools/go.mod keeps them out of everyone else's module graph.
 tool := go tool -modfile=tools/go.mod
 
 FUZZTIME ?= 30s
+
+# Of make torture. Seed 0 is a random one, which is printed.
+DURATION ?= 60s
+SEED ?= 0
+SINK ?= nats
+RELAYS ?= 3
+LANES ?= 16
+LEASE ?= 5s
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +25,16 @@ demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json
 test: ## run all tests with the race detector; starts the servers they need
 	scripts/services up
 	eval "$$(scripts/services env)" && go test -race -count=1 -timeout 30m ./...
+
+torture: ## break relays at random for DURATION (60s); SEED, SINK=nats|rabbitmq|kafka, RELAYS, LANES, LEASE: docs/torture.md
+	@scripts/services install postgres
+	@if [ '$(SINK)' != nats ]; then scripts/services up '$(SINK)'; eval "$$(scripts/services env '$(SINK)')"; fi; \
+	dir=$$(mktemp -d) && trap 'rm -rf -- "$$dir"' EXIT && go build -o "$$dir/torture" ./internal/torture/run && \
+	"$$dir/torture" -duration '$(DURATION)' -seed '$(SEED)' -sink '$(SINK)' -relays '$(RELAYS)' -lanes '$(LANES)' -lease '$(LEASE)' $(ARGS)
+
+torture-bugs: ## plant bugs and have the torture find each, by 5 seeds: 20 minutes
+	@scripts/services install postgres
+	COMMITRELAY_TORTURE_SEEDS=5 go test -count=1 -timeout 60m -v -run '^TestPlantedBugs$$' ./internal/torture
 
 check: ## formatting, vet, linters, modernizers, go.mod, shell scripts
 	@unformatted=$$($(tool) gofumpt -l .) && [ -z "$$unformatted" ] || { echo "run make fmt for:"; echo "$$unformatted"; exit 1; }

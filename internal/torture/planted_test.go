@@ -39,10 +39,10 @@ var plants = []plant{
 		name: "position stored before the confirm",
 		changes: []replacement{{
 			"relay/page.go",
-			"		v, err := d.attempt(entries)\n",
-			"		d.open, d.dirty = window.Open{From: page.Window.From, Window: page.Window, P: page.P}, true\n" +
-				"		if err := d.save(d.tenure.ctx); err != nil {\n			return false, err\n		}\n" +
-				"		v, err := d.attempt(entries)\n",
+			"		v, err := l.attempt(entries)\n",
+			"		l.moveTo(window.Open{From: page.Window.From, Window: page.Window, P: page.P})\n" +
+				"		if err := l.saveNow(); err != nil {\n			return err\n		}\n" +
+				"		v, err := l.attempt(entries)\n",
 		}},
 		// One relay, so that whoever is killed has a batch in flight; a slow link makes that last.
 		options: Options{Relays: 1, Rate: 600, steps: killsBehindSlowLinks},
@@ -52,17 +52,17 @@ var plants = []plant{
 		name: "no epoch check",
 		changes: []replacement{
 			{
-				"internal/store/sql/lane_store.sql",
-				"AND l.lane = $2::integer AND l.epoch = $3::bigint\n",
-				"AND l.lane = $2::integer AND $3::bigint IS NOT NULL\n",
+				"internal/store/sql/lanes_store.sql",
+				"WHERE g.lane = l.lane AND g.epoch = l.epoch)",
+				"WHERE g.lane = l.lane)",
 			},
 			{
-				"internal/store/sql/lane_store.sql",
-				"AND l.lane = held.lane AND l.epoch = $3::bigint\n",
-				"AND l.lane = held.lane\n",
+				"internal/store/sql/lanes_store.sql",
+				"AND g.lane = held.lane AND l.epoch = g.epoch\n",
+				"AND g.lane = held.lane\n",
 			},
 		},
-		options: Options{Relays: 2, Rate: 600, Lease: time.Second, steps: successorsKilled},
+		options: Options{Relays: 2, Rate: 600, Lease: time.Second, Duration: 40 * time.Second, steps: successorsKilled},
 		found:   func(r *Report) int { return r.UnexplainedDuplicates },
 	},
 	{
@@ -89,19 +89,21 @@ func killsBehindSlowLinks(o Options) (steps []step) {
 	return steps
 }
 
-// successorsKilled freezes relays for longer than their lease, and kills the others just after they wake up.
+// successorsKilled freezes relays for longer than their lease, and kills the others just after they wake up:
+// whatever the sleeper has written then is what the next owner finds.
 func successorsKilled(o Options) (steps []step) {
 	rng := rand.New(rand.NewPCG(uint64(o.Seed), 3))
 	frozen := 1
 	for t := time.Second; t < o.Duration-2*o.Lease; {
-		length := 2*o.Lease + time.Duration(rng.Int64N(int64(o.Lease)))
+		length := o.Lease*5/4 + time.Duration(rng.Int64N(int64(o.Lease/2)))
+		kill := t + length + 10*time.Millisecond + time.Duration(rng.Int64N(int64(50*time.Millisecond)))
 		steps = append(steps,
 			step{at: t, kind: Freeze, slot: frozen, length: length},
-			step{at: t + length + time.Duration(rng.Int64N(int64(80*time.Millisecond))), kind: Kill, slot: 3 - frozen, length: 20 * time.Millisecond})
+			step{at: kill, kind: Kill, slot: 3 - frozen, length: 20 * time.Millisecond})
 		if rng.IntN(2) == 0 {
 			frozen = 3 - frozen
 		}
-		t += length + 2*o.Lease
+		t += length + o.Lease*3/2
 	}
 	return steps
 }
@@ -160,6 +162,6 @@ func (p plant) run(t *testing.T, seed int64) *Report {
 	t.Setenv("TMPDIR", t.TempDir()) // what a run keeps that fails as it should goes with the test
 	o := p.options
 	o.Seed, o.Lanes = seed, or(o.Lanes, lanesOfTests)
-	o.Duration, o.Lease, o.Quiet = 20*time.Second, or(o.Lease, 2*time.Second), 5*time.Second
+	o.Duration, o.Lease, o.Quiet = or(o.Duration, 20*time.Second), or(o.Lease, 2*time.Second), 5*time.Second
 	return torture(t, o)
 }

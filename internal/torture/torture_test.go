@@ -9,7 +9,7 @@ import (
 )
 
 // lanesOfTests is the number of lanes in tests that do not choose.
-const lanesOfTests = 1
+const lanesOfTests = 16
 
 // torture runs one and returns its report. What it said is shown if the test fails.
 func torture(t *testing.T, o Options) *Report {
