@@ -21,8 +21,8 @@ func (c *checker) checkRights(ctx context.Context) error {
 		return err
 	}
 	for _, r := range missing {
-		if r.later {
-			c.found(Warning, r.grant(c.c.role), "role %q lacks %s, which relays need after a restore of the database", c.c.role, r)
+		if r.later != "" {
+			c.found(Warning, r.grant(c.c.role), "role %q lacks %s, which relays need %s", c.c.role, r, r.later)
 			continue
 		}
 		c.found(Error, r.grant(c.c.role), "role %q lacks %s", c.c.role, r)

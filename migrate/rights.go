@@ -13,11 +13,12 @@ import (
 
 // right is something a role may do with an object.
 type right struct {
-	kind       string      // SCHEMA, TABLE or SEQUENCE
-	object     ident.Table // a schema has only the Schema
+	kind       string        // SCHEMA, TABLE or SEQUENCE
+	object     ident.Table   // a schema has only the Schema
+	more       []ident.Table // tables of which the same is true
 	privileges []string
 	columns    []string // of a table; none: the whole table
-	later      bool     // delivery does without it, but something else will fail
+	later      string   // delivery does without it, but this will fail: "after a restore of the database"
 }
 
 // writerRights is all that an application needs to insert events. Without xid, seq, slot and
@@ -37,12 +38,12 @@ func (l layout) relayRights(sequence ident.Table) []right {
 	own := func(name string, privileges ...string) right {
 		return right{kind: "TABLE", object: ident.Table{Schema: l.schema, Name: name}, privileges: privileges}
 	}
-	return []right{
+	rights := []right{
 		{kind: "SCHEMA", object: ident.Table{Schema: l.events.Schema}, privileges: []string{"USAGE"}},
 		{kind: "SCHEMA", object: ident.Table{Schema: l.schema}, privileges: []string{"USAGE"}},
 		{kind: "TABLE", object: l.events, privileges: []string{"SELECT"}},
-		// To keep writers away for an instant after a restore, and to empty old slots.
-		{kind: "TABLE", object: l.events, privileges: []string{"TRUNCATE"}, later: true},
+		// To keep writers away for an instant after a restore.
+		{kind: "TABLE", object: l.events, privileges: []string{"TRUNCATE"}, later: "after a restore of the database"},
 		{kind: "SEQUENCE", object: sequence, privileges: []string{"SELECT"}},
 		own("installation", "SELECT"),
 		own("run", "SELECT", "INSERT"),
@@ -53,7 +54,25 @@ func (l layout) relayRights(sequence ident.Table) []right {
 		own("relays", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		own("events", "SELECT"), // the view, for `commitrelay status`
 	}
+	// A TRUNCATE of a leaf asks for the right to that very table.
+	slots := right{kind: "TABLE", privileges: []string{"TRUNCATE"}, later: "to give space back"}
+	for _, leaf := range l.leaves() {
+		slots.add(ident.Table{Schema: l.events.Schema, Name: leaf})
+	}
+	return append(rights, slots)
 }
+
+// add adds a table to those that the right is about.
+func (r *right) add(t ident.Table) {
+	switch {
+	case r.object == ident.Table{}:
+		r.object = t
+	case r.object != t && !slices.Contains(r.more, t):
+		r.more = append(r.more, t)
+	}
+}
+
+func (r right) objects() []ident.Table { return append([]ident.Table{r.object}, r.more...) }
 
 // String is what a right is called in messages: "SELECT on table public.outbox_events".
 func (r right) String() string {
@@ -68,7 +87,11 @@ func (r right) objectName(table func(ident.Table) string) string {
 	if r.kind == "SCHEMA" {
 		return ident.Quote(r.object.Schema)
 	}
-	return table(r.object)
+	var names []string
+	for _, t := range r.objects() {
+		names = append(names, table(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 // grant is the statement that gives the right.
@@ -90,10 +113,12 @@ func (l layout) missing(ctx context.Context, tx pgx.Tx, role string, rights []ri
 		if len(cols) == 0 {
 			cols = []string{""}
 		}
-		for _, p := range r.privileges {
-			for _, c := range cols {
-				kinds, schemas, names = append(kinds, r.kind), append(schemas, r.object.Schema), append(names, r.object.Name)
-				columns, privileges, owner = append(columns, c), append(privileges, p), append(owner, i)
+		for _, object := range r.objects() {
+			for _, p := range r.privileges {
+				for _, c := range cols {
+					kinds, schemas, names = append(kinds, r.kind), append(schemas, object.Schema), append(names, object.Name)
+					columns, privileges, owner = append(columns, c), append(privileges, p), append(owner, i)
+				}
 			}
 		}
 	}
@@ -116,11 +141,12 @@ func (l layout) missing(ctx context.Context, tx pgx.Tx, role string, rights []ri
 		i := owner[place-1]
 		if i != last {
 			r := rights[i]
-			r.privileges, r.columns = nil, nil
+			r.object, r.more, r.privileges, r.columns = ident.Table{}, nil, nil, nil
 			lacks = append(lacks, r)
 			last = i
 		}
 		r := &lacks[len(lacks)-1]
+		r.add(ident.Table{Schema: schemas[place-1], Name: names[place-1]})
 		if p := privileges[place-1]; !slices.Contains(r.privileges, p) {
 			r.privileges = append(r.privileges, p)
 		}

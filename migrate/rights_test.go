@@ -145,7 +145,8 @@ func TestRelayRole(t *testing.T) {
 		}
 		for _, sql := range []string{
 			`DELETE FROM commitrelay.parked`, `UPDATE commitrelay.lanes SET to_window = NULL`, `DELETE FROM commitrelay.windows WHERE id > 0`,
-			`DELETE FROM commitrelay.subscriptions`, `DELETE FROM commitrelay.relays`, `TRUNCATE outbox_events`,
+			`DELETE FROM commitrelay.subscriptions`, `DELETE FROM commitrelay.relays`,
+			`BEGIN; LOCK TABLE ONLY outbox_events_s3 IN ACCESS EXCLUSIVE MODE NOWAIT; TRUNCATE ONLY outbox_events_s3; COMMIT`,
 		} {
 			exec(t, relay, sql)
 		}
@@ -153,6 +154,7 @@ func TestRelayRole(t *testing.T) {
 			`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('a', 'b', 'c')`,
 			`UPDATE outbox_events SET payload = NULL`,
 			`DELETE FROM outbox_events`,
+			`DELETE FROM outbox_events_s0`,
 			`SELECT nextval('outbox_events_seq')`,
 			`UPDATE commitrelay.installation SET version = 2`,
 			`DELETE FROM commitrelay.run`,
@@ -197,4 +199,28 @@ func TestUpWithoutRights(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "GRANT INSERT") && !strings.Contains(err.Error(), "42501") {
 		t.Errorf("Up by one who may not grant: %v", err)
 	}
+}
+
+// An installation whose relays have no right to the slots yet gets it by another Up.
+func TestUpGrantsTheSlots(t *testing.T) {
+	role := newRole(t)
+	pool := pgtest.Pool(t)
+	opts := migrate.Options{Relays: []string{role}, Slots: 3}
+	up(t, pool, opts)
+	exec(t, pool, `REVOKE ALL ON outbox_events_s0, outbox_events_s1, outbox_events_s2 FROM "`+role+`"`)
+	relay := as(t, pool, role)
+	findings := check(t, relay, migrate.Options{})
+	if len(findings) != 1 || findings[0].Severity != migrate.Warning || !strings.Contains(findings[0].Problem, "to give space back") {
+		t.Errorf("findings: %v", findings)
+	}
+	plan, err := migrate.Plan(t.Context(), pool, opts)
+	want := `GRANT TRUNCATE ON TABLE "public"."outbox_events_s0", "public"."outbox_events_s1", "public"."outbox_events_s2" TO "` + role + `";`
+	if err != nil || !strings.Contains(plan, want) {
+		t.Errorf("plan: %v\n%s\nwant %s", err, plan, want)
+	}
+	up(t, pool, opts)
+	if findings := check(t, relay, migrate.Options{}); findings != nil {
+		t.Errorf("after the second Up: %v", findings)
+	}
+	exec(t, relay, `TRUNCATE ONLY outbox_events_s2`)
 }
