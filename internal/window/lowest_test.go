@@ -57,7 +57,9 @@ func TestLowestOfLane(t *testing.T) {
 	back.H = 35
 	crashed := r
 	crashed.Run.ID, crashed.Run.Started = "b", "later"
-	window := func(c *CatchUp) Open { return Open{From: at(30), Window: &Window{From: at(30), To: at(40), CatchUp: c}, P: 35} }
+	window := func(c *CatchUp) Open {
+		return Open{From: at(30), Window: &Window{From: at(30), To: at(40), CatchUp: c}, P: 35}
+	}
 	for name, c := range map[string]struct {
 		open Open
 		r    Reading
