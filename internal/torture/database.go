@@ -161,7 +161,7 @@ func (d *database) restart(ctx context.Context, down time.Duration) error {
 	return d.cluster.StartAgain(context.WithoutCancel(ctx))
 }
 
-// log is the end of the server's log.
+// close stops the server and removes its data.
 func (d *database) close() error { return d.cluster.Close() }
 
 func joinClose(err error, c interface{ Close() error }) error {

@@ -78,16 +78,21 @@ func plan(o Options) []step {
 		p.alive[slot] = true
 	}
 	for t := warmUp; t < p.end; {
-		for n := p.burst(); n > 0; n-- {
-			p.add(t + p.between(0, 1500*time.Millisecond))
+		burst := make([]time.Duration, p.burst())
+		for i := range burst {
+			burst[i] = t + p.between(0, 1500*time.Millisecond)
 		}
+		slices.Sort(burst) // one after the other, for who is there depends on those before
+		for _, at := range burst {
+			p.add(at)
+		}
+		t = burst[len(burst)-1]
 		if calm := p.lease + grace + 2*time.Second; p.rng.IntN(4) == 0 && t+2*calm < p.end {
 			t = max(t, p.over) + calm
 			continue
 		}
 		t += p.between(500*time.Millisecond, 4*time.Second)
 	}
-	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 	return p.steps
 }
 
