@@ -27,6 +27,11 @@ type Config struct {
 	// context has ended. Default 10 s.
 	ShutdownTimeout time.Duration
 
+	// Retention is how long events stay in the table after their slot's turn on the wheel is over; then the slot is emptied,
+	// once all in it is settled. More than the wheel holds, (slots - 2) x width of migrate.Options, is refused when Run or
+	// Drain begins. Relays of one outbox should agree: the shortest counts. Default 0: as soon as all is settled.
+	Retention time.Duration
+
 	// PollMin and PollMax bound the pause between two looks at the outbox: PollMin while
 	// events arrive, PollMax when none have for a while. Defaults 2 ms and 100 ms.
 	PollMin, PollMax time.Duration

@@ -29,9 +29,15 @@ type lane struct {
 	open   window.Open // settled
 	moved  int         // how often open has moved
 	kept   int         // moved, when it was stored last
-	storeH int64       // where it stood then
+	stored reach       // where it stood then
 	memory *memory
 }
+
+// reach is what is worth storing of a position where nothing is to be read: how far it reaches, and up to where all is settled
+// for good, which moves on when a transaction ends that was running.
+type reach struct{ h, lowest int64 }
+
+func reachOf(p *window.Position) reach { return reach{p.H, p.Lowest()} }
 
 // newLane begins with the acquisition, which was sent at the given time.
 func (s *session) newLane(held store.Lane, sent time.Time) *lane {
@@ -122,7 +128,7 @@ func (l *lane) begin() error {
 		return err
 	}
 	l.mu.Lock()
-	l.open, l.storeH = open, open.From.H
+	l.open, l.stored = open, reachOf(open.From)
 	l.mu.Unlock()
 	l.join(l.number, open)
 	return nil
@@ -244,7 +250,7 @@ func above(seqs []int64, p int64) (left []int64) {
 // moveTo notes what is settled. It is stored later, but for a reader that only finds nothing again.
 func (l *lane) moveTo(open window.Open) {
 	l.mu.Lock()
-	idle := open.Window == nil && l.open.Window == nil && open.From.H == l.storeH && l.moved == l.kept
+	idle := open.Window == nil && l.open.Window == nil && reachOf(open.From) == l.stored && l.moved == l.kept
 	l.open = open
 	if !idle {
 		l.moved++

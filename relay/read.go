@@ -18,11 +18,11 @@ func (s *session) read() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	told := int64(-1)
+	told := reach{h: -1} // where the lanes know that the reader stands
 	idle := false
 	for {
 		if s.membership() {
-			told = -1
+			told = reach{h: -1}
 		}
 		if s.gather.Load() {
 			if lanes, at := s.reader.Together(); len(lanes) == s.width {
@@ -43,12 +43,12 @@ func (s *session) read() error {
 			}
 		case page.At == nil:
 			s.hand(page)
-			pause, told, idle = cfg.PollMin, -1, false
+			pause, told, idle = cfg.PollMin, reach{h: -1}, false
 			continue
 		}
-		if page.At.H != told {
+		if at := reachOf(page.At); at != told {
 			s.hand(page)
-			told = page.At.H
+			told = at
 		}
 		if !idle { // others may be in the middle of a window
 			idle = true

@@ -73,7 +73,7 @@ func (r *Relay) Health() Health { return r.health.health() }
 func (r *Relay) Run(ctx context.Context) error {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	groups, st, err := r.begin(ctx)
+	groups, w, err := r.begin(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -82,11 +82,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	hard, over := r.shutdown(ctx)
 	defer over()
-	stop := r.beat(hard, st)
+	stop := r.beat(hard, w.store)
 	var wg sync.WaitGroup
 	for _, g := range groups {
 		wg.Go(func() { g.run(ctx, hard) })
 	}
+	wg.Go(func() { w.turn(ctx) })
 	wg.Wait()
 	stop()
 	return nil
@@ -98,13 +99,13 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) Drain(ctx context.Context) (int, error) {
 	r.busy.Lock()
 	defer r.busy.Unlock()
-	groups, st, err := r.begin(ctx)
+	groups, w, err := r.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	hard, over := r.shutdown(ctx)
 	defer over()
-	stop := r.beat(hard, st)
+	stop := r.beat(hard, w.store)
 	defer stop()
 	var n int
 	var errs []error
@@ -122,17 +123,20 @@ func (r *Relay) Drain(ctx context.Context) (int, error) {
 	if len(errs) == 0 {
 		errs = append(errs, ctx.Err())
 	}
+	if _, err := w.empty(ctx); err != nil { // a later one does it
+		r.log.Debug("give space back", "error", err)
+	}
 	return n, errors.Join(errs...)
 }
 
 // begin connects, waiting for a server that does not answer, and makes the subscriptions known.
-func (r *Relay) begin(ctx context.Context) ([]*group, *store.Store, error) {
+func (r *Relay) begin(ctx context.Context) ([]*group, *wheel, error) {
 	r.info.ID = newRelayID()
 	for n := 1; ; n++ {
-		groups, st, err := r.tryBegin(ctx)
+		groups, w, err := r.tryBegin(ctx)
 		if err == nil {
 			r.databaseUp()
-			return groups, st, nil
+			return groups, w, nil
 		}
 		var unfit unfitError
 		if ctx.Err() != nil || errors.As(err, &unfit) || !store.Transient(err) {
@@ -146,7 +150,7 @@ func (r *Relay) begin(ctx context.Context) ([]*group, *store.Store, error) {
 	}
 }
 
-func (r *Relay) tryBegin(ctx context.Context) ([]*group, *store.Store, error) {
+func (r *Relay) tryBegin(ctx context.Context) ([]*group, *wheel, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	table, err := ident.Parse(r.cfg.Table)
@@ -157,6 +161,10 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*group, *store.Store, error) {
 		return nil, nil, err
 	}
 	st, err := store.Open(ctx, r.pool, table, r.cfg.Schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := r.newWheel(ctx, st)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,7 +190,7 @@ func (r *Relay) tryBegin(ctx context.Context) ([]*group, *store.Store, error) {
 		})
 	}
 	r.log.Info("relay begins", "table", st.Events().String(), "relay", r.info.ID)
-	return groups, st, nil
+	return groups, w, nil
 }
 
 // check looks, once, for what would keep the relay from working or let it lose events: rights, the sequence, triggers.

@@ -65,7 +65,7 @@ func (s *session) save(ctx context.Context, lanes []*lane) error {
 	for i, l := range moved {
 		l.mu.Lock()
 		if ok := err == nil && stored[l.number]; ok {
-			l.kept, l.storeH = counts[i], rows[i].From.H
+			l.kept, l.stored = counts[i], reachOf(rows[i].From)
 			l.memory.storing = nil
 		} else {
 			l.memory.endStore()
@@ -181,7 +181,7 @@ func (l *lane) storeParking(open window.Open, parked []store.Parking) error {
 	defer l.mu.Unlock()
 	l.open = open
 	l.moved++
-	l.kept, l.storeH = l.moved, open.From.H
+	l.kept, l.stored = l.moved, reachOf(open.From)
 	l.memory.sent = map[eventKey]bool{}
 	l.tellStored(map[int]bool{l.number: true})
 	return nil

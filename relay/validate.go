@@ -53,6 +53,9 @@ func (cfg Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
 	if cfg.ShutdownTimeout < 0 {
 		fault("shutdown timeout: %v is negative", cfg.ShutdownTimeout)
 	}
+	if cfg.Retention < 0 {
+		fault("retention: %v is negative", cfg.Retention)
+	}
 	if cfg.PollMin < 0 || cfg.PollMax < cfg.PollMin {
 		fault("poll: the pause goes from %v to %v: want 0 < PollMin <= PollMax", cfg.PollMin, cfg.PollMax)
 	}

@@ -121,6 +121,15 @@ func TestPlans(t *testing.T) {
 			}
 		}
 		check(when, "max_seq")
+		slot := strings.TrimPrefix(leaf, "outbox_events_s")
+		for name, plan := range map[string]string{"wheel_slots": explain("wheel_slots"), "wheel_lanes": explain("wheel_lanes", slot)} {
+			if !strings.Contains(plan, "Index Scan Backward using "+leaf+"_seq_idx on "+leaf) || scan.MatchString(plan) {
+				t.Errorf("%s, %s: no index is walked, or everything is scanned:\n%s", name, when, plan)
+			}
+			if name == "wheel_lanes" && strings.Count(plan, "outbox_events_s") != 2 { // the index, and its leaf
+				t.Errorf("%s, %s: other leaves are looked at:\n%s", name, when, plan)
+			}
+		}
 		for _, n := range []int{1, 100, 1000} {
 			checkPark(when, n)
 		}
