@@ -19,7 +19,7 @@ func (b built) ownerKilled(t *testing.T) {
 	const lease = 2 * time.Second
 	s := newSite(t, b, pgtest.URL(t))
 	stop := s.load(5 * time.Millisecond)
-	cfg := settings{lease: lease}
+	cfg := settings{lease: lease, lanes: 1}
 	owner := s.run(cfg)
 	owner.awaitLog(t, "lane taken")
 
@@ -57,6 +57,33 @@ func (b built) ownerKilled(t *testing.T) {
 	s.verifyRepeated(&tp, s.verify(&tp), 0, incidents...)
 }
 
+// The only relay is killed, and started again at once: it goes on without anybody's help, and in order. Now and then the broker
+// is away when that happens, and comes back with the relay.
+func (b built) killedAlone(t *testing.T) {
+	s := newSite(t, b, pgtest.URL(t))
+	stop := s.load(10 * time.Millisecond)
+	cfg := settings{lease: 2 * time.Second}
+	relay := s.run(cfg)
+	for round := range 4 {
+		s.broker.awaitMessages(t, s.broker.messages(t)+500)
+		away := round%2 == 1
+		if away {
+			s.broker.stop(t)
+			relay.awaitState(t, http.StatusServiceUnavailable, "sink_down")
+		}
+		relay.kill(t)
+		if away {
+			s.broker.start(t)
+		}
+		relay = s.run(cfg)
+	}
+	stop()
+	tp := tape{}
+	s.drain(&tp)
+	relay.stop(t)
+	s.verify(&tp)
+}
+
 // A process that is frozen for longer than its lease, and wakes up, does not go on from where it was:
 // another one has delivered that meanwhile.
 func (b built) ownerFrozen(t *testing.T) {
@@ -65,7 +92,7 @@ func (b built) ownerFrozen(t *testing.T) {
 	proxy := s.proxied()
 	proxy.Delay(10 * time.Millisecond) // it takes a while to publish a batch: the frozen one has one in its hands
 	stop := s.load(10 * time.Millisecond)
-	cfg := settings{nats: proxy.Addr(), lease: 2 * time.Second, batch: batch}
+	cfg := settings{nats: proxy.Addr(), lease: 2 * time.Second, batch: batch, lanes: 1}
 	owner := s.run(cfg)
 	owner.awaitLog(t, "lane taken")
 	other := s.run(cfg)

@@ -49,6 +49,7 @@ type settings struct {
 	shutdown time.Duration // 10s
 	ack      time.Duration // the time that the broker has for an acknowledgement: 5s
 	batch    int           // 200
+	lanes    int           // 16
 }
 
 // run starts a relay.
@@ -66,13 +67,13 @@ database: {url: %q}
 sinks:
   bus: {type: nats, url: "nats://%s", stream: EVENTS, ack_timeout: %v}
 subscriptions:
-  - {name: all, sink: bus, topic: %q}
+  - {name: all, sink: bus, topic: %q, lanes: %d}
 http: 127.0.0.1:0
 lease: %v
 shutdown_timeout: %v
 batch: {events: %d}
 log: {format: json}
-`, s.url, cmp.Or(c.nats, s.broker.address), cmp.Or(c.ack, 5*time.Second), cmp.Or(c.topic, "events.all"),
+`, s.url, cmp.Or(c.nats, s.broker.address), cmp.Or(c.ack, 5*time.Second), cmp.Or(c.topic, "events.all"), cmp.Or(c.lanes, 16),
 		cmp.Or(c.lease, 2*time.Second), cmp.Or(c.shutdown, 10*time.Second), cmp.Or(c.batch, 200))
 	file := filepath.Join(s.t.TempDir(), "relay.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -31,7 +31,9 @@ func TestProcesses(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"Memory", b.memory}, // first: it takes the longest
+		{"Backlog", b.backlog},
 		{"OwnerKilled", b.ownerKilled},
+		{"KilledAlone", b.killedAlone},
 		{"OwnerFrozen", b.ownerFrozen},
 		{"CleanStops", b.cleanStops},
 		{"SinkHangs", b.sinkHangs},
