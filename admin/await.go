@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,6 +88,8 @@ func await(ctx context.Context, progress func(string), look func() (waiting stri
 		switch {
 		case ctx.Err() != nil:
 			waiting = last
+		case errors.Is(err, ErrOverruled), errors.Is(err, ErrNoSubscription):
+			return err
 		case err != nil && store.Transient(err):
 			waiting = err.Error()
 		case err != nil || waiting == "":
