@@ -80,7 +80,7 @@ none invented, in order per key.`,
 	}
 	root.SetFlagErrorFunc(suggestFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runCommand(), checkCommand(), migrateCommand(), statusCommand(), demoCommand(), versionCommand())
+	root.AddCommand(runCommand(), checkCommand(), migrateCommand(), statusCommand(), subscriptionsCommand(), demoCommand(), versionCommand())
 	return root
 }
 

@@ -145,6 +145,7 @@ func relayConfig(cfg config.Config, sinks sinks, log *slog.Logger) relay.Config 
 	rc := relay.Config{
 		Table:           cfg.Database.Table.String(),
 		Schema:          cfg.Database.Schema,
+		Retention:       cfg.Database.Retention,
 		Lease:           cfg.Lease,
 		ShutdownTimeout: cfg.ShutdownTimeout,
 		PollMin:         cfg.PollMin,

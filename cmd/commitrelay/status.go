@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,17 +22,20 @@ import (
 const unowned relay.State = "unowned"
 
 func statusCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, lanes bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show relays, subscriptions and what waits",
 		Long: `Status reads from the database how delivery fares: the relays and their
-heartbeats, each subscription with the state that its relay reports at /readyz,
-and its lanes with owner, position and lag.`,
+heartbeats, each subscription with the state that its relays report at /readyz
+(of several, the worst), and its lanes with owner, position and lag. Relays that
+are configured differently for one subscription, and subscriptions that no live
+relay is configured for, are named.`,
 		Args: noArguments,
 	}
 	src := bind(cmd, "database.")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&lanes, "lanes", false, "show each lane, not only what each relay has")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, src, func(ctx context.Context, pool *pgxpool.Pool, cfg config.Config) error {
 			st, err := store.Open(ctx, pool, cfg.Database.Table, cfg.Database.Schema)
@@ -47,21 +50,28 @@ and its lanes with owner, position and lag.`,
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), view)
 			}
-			return printStatus(cmd.OutOrStdout(), view)
+			return printStatus(cmd.OutOrStdout(), view, lanes)
 		})
 	}
 	return cmd
 }
 
 type statusView struct {
-	Table         string              `json:"table"`
-	Schema        string              `json:"schema"`
-	Ready         bool                `json:"ready"` // every subscription makes progress
-	Relays        []store.RelayStatus `json:"relays"`
-	Subscriptions []subscriptionView  `json:"subscriptions"`
+	Table         string             `json:"table"`
+	Schema        string             `json:"schema"`
+	Ready         bool               `json:"ready"` // every subscription makes progress, or is not to
+	Relays        []relayView        `json:"relays"`
+	Subscriptions []subscriptionView `json:"subscriptions"`
 }
 
-// subscriptionView is a subscription with the health that the relay owning its lanes reports.
+// relayView is a relay with the worst state of its subscriptions.
+type relayView struct {
+	store.RelayStatus
+	State relay.State `json:"state"` // empty: it is silent
+	Lanes int         `json:"lanes"` // in its hands
+}
+
+// subscriptionView is a subscription with the health that the relays owning its lanes report.
 type subscriptionView struct {
 	Name         string             `json:"name"`
 	Sink         string             `json:"sink"`
@@ -78,8 +88,29 @@ type subscriptionView struct {
 	Lag          float64            `json:"lag_seconds"`
 	Parked       int64              `json:"parked"`
 	Dead         int64              `json:"dead"`
+	Paused       bool               `json:"paused"`
+	LaneCount    int                `json:"lane_count"`
+	LanesWanted  int                `json:"lanes_wanted,omitempty"` // the number that is being brought about
+	LanesOwned   int                `json:"lanes_owned"`
 	Lanes        []store.LaneStatus `json:"lanes"`
+	Reports      []reportView       `json:"reports"`     // of live relays that are configured for it
+	Differences  []differenceView   `json:"differences"` // between their configurations
 }
+
+// reportView is what one relay says of a subscription.
+type reportView struct {
+	Relay        string            `json:"relay"`
+	Host         string            `json:"host"`
+	PID          int               `json:"pid"`
+	Lanes        []int             `json:"lanes"` // in its hands
+	State        relay.State       `json:"state"`
+	Since        time.Time         `json:"since,omitzero"`
+	Error        string            `json:"error,omitempty"`
+	Topics       map[string]string `json:"topics,omitempty"`
+	LastDelivery time.Time         `json:"last_delivery,omitzero"`
+}
+
+func (r reportView) name() string { return fmt.Sprintf("%s pid %d", r.Host, r.PID) }
 
 type filterView struct {
 	AggregateTypes []string `json:"aggregate_type"`
@@ -87,113 +118,151 @@ type filterView struct {
 }
 
 func viewStatus(table, schema string, st store.Status) statusView {
-	v := statusView{Table: table, Schema: schema, Ready: len(st.Subscriptions) > 0, Relays: st.Relays, Subscriptions: []subscriptionView{}}
-	if v.Relays == nil {
-		v.Relays = []store.RelayStatus{}
+	v := statusView{Table: table, Schema: schema, Ready: len(st.Subscriptions) > 0, Relays: []relayView{}, Subscriptions: []subscriptionView{}}
+	for _, r := range st.Relays {
+		v.Relays = append(v.Relays, relayView{RelayStatus: r})
 	}
 	for _, s := range st.Subscriptions {
-		sub := subscriptionView{
-			Name: s.Name, Sink: s.Sink, Topic: s.Topic, OnDead: s.OnDead,
-			Filter: filterView{s.AggregateTypes, s.EventTypes}, State: unowned, Lanes: s.Lanes,
-		}
-		for _, l := range s.Lanes {
-			sub.Pending += l.Pending
-			sub.More = sub.More || l.More
-			sub.Lag = max(sub.Lag, l.Lag)
-			sub.Parked += l.Parked
-			sub.Dead += l.Dead
-		}
-		if h, ok := reported(s, st.Relays); ok {
-			sub.State, sub.Since, sub.Error, sub.Topics, sub.LastDelivery = h.State, h.Since, h.Error, h.Topics, h.LastDelivery
-		}
-		v.Ready = v.Ready && (sub.State == relay.Delivering || sub.State == relay.Standby)
+		sub := viewSubscriptionStatus(s, v.Relays)
+		v.Ready = v.Ready && (sub.State == relay.Delivering || sub.State == relay.Standby || sub.State == relay.Paused)
 		v.Subscriptions = append(v.Subscriptions, sub)
 	}
 	return v
 }
 
-// reported is the health of a subscription as the live owner of its first lane tells it; before a
-// lane is owned, as any live relay that is configured for it does.
-func reported(s store.SubscriptionStatus, relays []store.RelayStatus) (relay.SubscriptionHealth, bool) {
-	owner := ""
+// viewSubscriptionStatus combines what relays say of a subscription, and notes their lanes.
+func viewSubscriptionStatus(s store.SubscriptionStatus, relays []relayView) subscriptionView {
+	sub := subscriptionView{
+		Name: s.Name, Sink: s.Sink, Topic: s.Topic, OnDead: s.OnDead, Filter: filterView{s.AggregateTypes, s.EventTypes},
+		State: unowned, Paused: s.Paused, LaneCount: len(s.Lanes), LanesWanted: s.Wanted, Lanes: s.Lanes,
+		Reports: []reportView{}, Differences: differences(s.Name, relays),
+	}
+	owned := map[string][]int{}
 	for _, l := range s.Lanes {
-		if l.Lease > 0 {
-			owner = l.Owner
-			break
+		sub.Pending += l.Pending
+		sub.More = sub.More || l.More
+		sub.Lag = max(sub.Lag, l.Lag)
+		sub.Parked += l.Parked
+		sub.Dead += l.Dead
+		if l.Owner != "" && l.Lease > 0 {
+			owned[l.Owner] = append(owned[l.Owner], l.Lane)
+			sub.LanesOwned++
 		}
 	}
-	for _, r := range relays {
-		if !r.Alive || (owner != "" && r.ID != owner) || !slices.Contains(r.Subscriptions, s.Name) {
+	for i := range relays {
+		r := &relays[i]
+		r.Lanes += len(owned[r.ID])
+		if !r.Alive || !r.Serves(s.Name) {
 			continue
 		}
-		var h relay.Health
-		if json.Unmarshal(r.Health, &h) != nil {
+		report := reportOf(r.RelayStatus, s.Name)
+		report.Lanes = append(report.Lanes, owned[r.ID]...)
+		sub.Reports = append(sub.Reports, report)
+		r.State = worse(r.State, report.State)
+	}
+	sub.combine()
+	return sub
+}
+
+// reportOf is what a relay says of a subscription. One that has not said anything yet is starting.
+func reportOf(r store.RelayStatus, subscription string) reportView {
+	report := reportView{Relay: r.ID, Host: r.Host, PID: r.PID, Lanes: []int{}, State: relay.Starting}
+	var h relay.Health
+	if json.Unmarshal(r.Health, &h) != nil {
+		return report
+	}
+	for _, s := range h.Subscriptions {
+		if s.Name == subscription {
+			report.State, report.Since, report.Error, report.Topics, report.LastDelivery = s.State, s.Since, s.Error, s.Topics, s.LastDelivery
+		}
+	}
+	return report
+}
+
+// combine takes the worst state of those that have lanes; while not every lane is in somebody's hands, of all.
+func (s *subscriptionView) combine() {
+	for _, r := range s.Reports {
+		if r.LastDelivery.After(s.LastDelivery) {
+			s.LastDelivery = r.LastDelivery
+		}
+		if len(r.Lanes) == 0 && s.LanesOwned == s.LaneCount {
 			continue
 		}
-		for _, sub := range h.Subscriptions {
-			if sub.Name == s.Name {
-				return sub, true
-			}
+		if s.State == unowned || worse(s.State, r.State) != s.State || s.State == r.State && r.Since.Before(s.Since) {
+			s.State, s.Since, s.Error = r.State, r.Since, r.Error
+		}
+		if len(r.Topics) > 0 {
+			all := map[string]string{}
+			maps.Copy(all, s.Topics)
+			maps.Copy(all, r.Topics)
+			s.Topics = all
 		}
 	}
-	return relay.SubscriptionHealth{}, false
+	if s.Paused && s.LanesOwned == 0 {
+		s.State, s.Since, s.Error = relay.Paused, time.Time{}, ""
+	}
 }
 
-func printStatus(w io.Writer, v statusView) error {
-	fmt.Fprintf(w, "events table %s, all else in schema %s\n\n", v.Table, v.Schema)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RELAY\tHOST\tPID\tVERSION\tHEARTBEAT\tSTATE")
-	for _, r := range v.Relays {
-		state := "alive"
-		if !r.Alive {
-			state = "silent"
-		}
-		fmt.Fprintf(t, "%.8s\t%s\t%d\t%s\t%s ago\t%s\n", r.ID, r.Host, r.PID, r.Version, seconds(r.HeartbeatAge), state)
-	}
-	if len(v.Relays) == 0 {
-		fmt.Fprintln(t, "none")
-	}
-	fmt.Fprintln(t)
-	fmt.Fprintln(t, "SUBSCRIPTION\tSINK\tSTATE\tPENDING\tLAG\tPARKED\tDEAD")
-	for _, s := range v.Subscriptions {
-		more := ""
-		if s.More {
-			more = "+"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d%s\t%s\t%d\t%d\n", s.Name, s.Sink, s.State, s.Pending, more, seconds(s.Lag), s.Parked, s.Dead)
-	}
-	if len(v.Subscriptions) == 0 {
-		fmt.Fprintln(t, "none: a relay makes them known when it first runs")
-	}
-	fmt.Fprintln(t)
-	fmt.Fprintln(t, "LANE\tOWNER\tEPOCH\tPOSITION\tWINDOW END\tPENDING")
-	for _, s := range v.Subscriptions {
-		for _, l := range s.Lanes {
-			owner := "none"
-			if l.Owner != "" && l.Lease > 0 {
-				owner = l.Owner[:min(8, len(l.Owner))]
-			}
-			fmt.Fprintf(t, "%s/%d\t%s\t%d\t%d\t%d\t%d\n", s.Name, l.Lane, owner, l.Epoch, l.Position, l.Window, l.Pending)
-		}
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, s := range v.Subscriptions {
-		if s.Error != "" {
-			fmt.Fprintf(w, "\n%s: %s since %s: %s\n", s.Name, s.State, s.Since.Format(time.RFC3339), s.Error)
-		}
-		for topic, msg := range s.Topics {
-			fmt.Fprintf(w, "\n%s: topic %q does not take events: %s\n", s.Name, topic, msg)
-		}
-	}
-	return nil
+// badness orders the states of relays, the best first. What another version calls otherwise is worst.
+var badness = []relay.State{
+	"", relay.Standby, relay.Delivering, relay.Paused, relay.Starting, relay.SinkDown, relay.DatabaseOut, relay.Stopped,
 }
 
-func seconds(s float64) string {
-	d := time.Duration(s * float64(time.Second))
-	if d > time.Minute {
-		return d.Round(time.Second).String()
+func worse(a, b relay.State) relay.State {
+	rank := func(s relay.State) int {
+		if i := slices.Index(badness, s); i >= 0 {
+			return i
+		}
+		return len(badness)
 	}
-	return d.Round(10 * time.Millisecond).String()
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+// differenceView is a field of a subscription's configuration that is not the same in all live relays.
+type differenceView struct {
+	Field  string           `json:"field"`
+	Values []differentValue `json:"values"`
+}
+
+type differentValue struct {
+	Value  string   `json:"value"`
+	Relays []string `json:"relays"`
+}
+
+// differences between the live relays' configurations of a subscription.
+func differences(subscription string, relays []relayView) []differenceView {
+	fields := []struct {
+		name string
+		of   func(c store.Subscription) string
+	}{
+		{"sink", func(c store.Subscription) string { return c.Sink }},
+		{"topic", func(c store.Subscription) string { return c.Topic }},
+		{"filter.aggregate_type", func(c store.Subscription) string { return strings.Join(c.AggregateTypes, ", ") }},
+		{"filter.event_type", func(c store.Subscription) string { return strings.Join(c.EventTypes, ", ") }},
+		{"on_dead", func(c store.Subscription) string { return c.OnDead }},
+	}
+	found := []differenceView{}
+	for _, f := range fields {
+		d := differenceView{Field: f.name}
+		for _, r := range relays {
+			c, known := r.Configurations[subscription]
+			if !r.Alive || !known {
+				continue
+			}
+			value := f.of(c)
+			i := slices.IndexFunc(d.Values, func(v differentValue) bool { return v.Value == value })
+			if i < 0 {
+				d.Values = append(d.Values, differentValue{Value: value})
+				i = len(d.Values) - 1
+			}
+			d.Values[i].Relays = append(d.Values[i].Relays, fmt.Sprintf("%s pid %d", r.Host, r.PID))
+		}
+		if len(d.Values) > 1 {
+			found = append(found, d)
+		}
+	}
+	return found
 }

@@ -34,6 +34,9 @@ type Database struct {
 	Password  Secret      // replaces the URL's, if it is not empty
 	Table     ident.Table // the events table
 	Schema    string      // commitrelay's own tables
+
+	// Retention is how long events stay after their slot's turn.
+	Retention time.Duration
 }
 
 // The types of sinks that the format knows.

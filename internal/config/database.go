@@ -51,6 +51,7 @@ func (r *reader) database(s *section, db *Database) {
 			r.faultf(v, "not a schema's name: want 1 to 63 bytes")
 		}
 	}
+	s.duration("retention", &db.Retention, 0)
 	layout := "log"
 	if v, ok := s.choice("layout", &layout, "log", "queue"); ok && layout == "queue" {
 		r.faultf(v, "queue: not in this version (this version has the layout log)")

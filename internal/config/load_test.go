@@ -29,6 +29,7 @@ database:
   table: Shop.OutboxEvents
   schema: Relay
   layout: log
+  retention: 72h
 sinks:
   bus:
     type: nats
@@ -66,12 +67,12 @@ func TestWholeFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Database: Database{URL: "postgres://u:p@db/shop", Table: ident.Table{Schema: "Shop", Name: "OutboxEvents"}, Schema: "Relay"},
+		Database: Database{URL: "postgres://u:p@db/shop", Table: ident.Table{Schema: "Shop", Name: "OutboxEvents"}, Schema: "Relay", Retention: 72 * time.Hour},
 		Sinks: map[string]Sink{
-			"bus":    {Name: "bus", At: "relay.yaml:9", Type: "nats", URL: "nats://n1:4222,nats://n2:4222", CredsFile: "nats.creds", AckTimeout: 5 * time.Second, Stream: "EVENTS"},
-			"rabbit": {Name: "rabbit", At: "relay.yaml:15", Type: "rabbitmq", URL: "amqps://mq/vh", User: "relay", Password: "s3cret", Exchange: "events"},
-			"log":    {Name: "log", At: "relay.yaml:16", Type: "kafka", URL: "kafka+ssl://k1:9092,k2", User: "relay", Password: "s3cret", SASLMechanism: "scram-sha-512", Compression: "lz4", MaxMessageBytes: 2 << 20, AllowAutoTopicCreation: true},
-			"out":    {Name: "out", At: "relay.yaml:17", Type: "stdout"},
+			"bus":    {Name: "bus", At: "relay.yaml:10", Type: "nats", URL: "nats://n1:4222,nats://n2:4222", CredsFile: "nats.creds", AckTimeout: 5 * time.Second, Stream: "EVENTS"},
+			"rabbit": {Name: "rabbit", At: "relay.yaml:16", Type: "rabbitmq", URL: "amqps://mq/vh", User: "relay", Password: "s3cret", Exchange: "events"},
+			"log":    {Name: "log", At: "relay.yaml:17", Type: "kafka", URL: "kafka+ssl://k1:9092,k2", User: "relay", Password: "s3cret", SASLMechanism: "scram-sha-512", Compression: "lz4", MaxMessageBytes: 2 << 20, AllowAutoTopicCreation: true},
+			"out":    {Name: "out", At: "relay.yaml:18", Type: "stdout"},
 		},
 		Subscriptions: []Subscription{
 			{Name: "kafka", Sink: "log", Topic: "{aggregate_type}", Lanes: 16, Start: "first", OnDead: "continue", Attempts: 10, Backoff: time.Second, MaxBackoff: 5 * time.Minute},
@@ -88,6 +89,27 @@ func TestWholeFormat(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("configuration (-want +got):\n%s", d)
+	}
+}
+
+// Nothing is kept for longer than it is needed unless that is asked for; 0 says so.
+func TestRetention(t *testing.T) {
+	for text, want := range map[string]string{
+		"0":   "",
+		"0s":  "",
+		"36h": "",
+		"-1h": `relay.yaml:1: database: retention: "-1h": a duration cannot be negative`,
+		"36":  `relay.yaml:1: database: retention: "36": a duration needs a unit, as 500ms, 10s or 1m30s`,
+		"3d":  `relay.yaml:1: database: retention: "3d": not a duration: write it as 500ms, 10s or 1m30s`,
+	} {
+		cfg, err := load(t, "database: {url: 'postgres://x/y', retention: "+text+"}\nsinks: {a: {type: stdout}}\nsubscriptions: [{name: a, sink: a}]\n")
+		if want != "" {
+			diffError(t, err, want)
+			continue
+		}
+		if d, _ := time.ParseDuration(text); err != nil || cfg.Database.Retention != d {
+			t.Errorf("%s: %v, %v", text, cfg.Database.Retention, err)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// parseDuration reads a positive Go duration.
+// parseDuration reads a Go duration that is not negative.
 func parseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	switch {
@@ -17,8 +17,8 @@ func parseDuration(s string) (time.Duration, error) {
 			return 0, errors.New("a duration needs a unit, as 500ms, 10s or 1m30s")
 		}
 		return 0, errors.New("not a duration: write it as 500ms, 10s or 1m30s")
-	case d <= 0:
-		return 0, errors.New("a duration must be more than 0")
+	case d < 0:
+		return 0, errors.New("a duration cannot be negative")
 	}
 	return d, nil
 }

@@ -63,6 +63,8 @@ func (s *section) duration(key string, dst *time.Duration, least time.Duration) 
 	switch {
 	case err != nil:
 		s.faultf(v, "%s: %v", v.show(), err)
+	case d <= 0 && least > 0:
+		s.faultf(v, "%s: a duration must be more than 0", v.show())
 	case d < least:
 		s.faultf(v, "%s: at least %v", v.show(), least)
 	default:

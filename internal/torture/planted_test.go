@@ -62,7 +62,7 @@ var plants = []plant{
 				"AND g.lane = held.lane\n",
 			},
 		},
-		options: Options{Relays: 2, Rate: 600, Lease: time.Second, Duration: 40 * time.Second, steps: successorsKilled},
+		options: Options{Relays: 2, Rate: 600, Lease: time.Second, Duration: 30 * time.Second, steps: successorsKilled},
 		found:   func(r *Report) int { return r.UnexplainedDuplicates },
 	},
 	{

@@ -32,7 +32,7 @@ func torture(t *testing.T, o Options) *Report {
 func TestTorture(t *testing.T) {
 	report := torture(t, Options{
 		Program: build(t), RelayProgram: build(t, raceFlags...),
-		Duration: 25 * time.Second, Lease: 2 * time.Second, Lanes: lanesOfTests,
+		Duration: 25 * time.Second, Lanes: lanesOfTests,
 	})
 	if err := report.Err(); err != nil {
 		t.Errorf("%v; by kind: %v", err, report.FaultsByKind)

@@ -1,4 +1,4 @@
--- Each lane: who owns it, and where it stands.
+-- Each lane of subscription $1 (NULL: of all): who owns it, and where it stands.
 -- Reads all of lanes, and the windows they refer to by primary key; takes ACCESS SHARE.
 SELECT l.subscription,
        l.lane,
@@ -11,4 +11,5 @@ SELECT l.subscription,
 FROM :"schema".lanes AS l
 JOIN :"schema".windows AS f ON f.id = l.from_window
 LEFT JOIN :"schema".windows AS t ON t.id = l.to_window
+WHERE $1::text IS NULL OR l.subscription = $1::text
 ORDER BY l.subscription, l.lane;

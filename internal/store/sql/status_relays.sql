@@ -8,6 +8,7 @@ SELECT id::text,
        greatest(extract(epoch FROM now() - started_at), 0)::float8,
        greatest(extract(epoch FROM now() - heartbeat_at), 0)::float8,
        heartbeat_at + lease > now(),
-       health::text
+       health::text,
+       configurations::text
 FROM :"schema".relays
 ORDER BY started_at, id;

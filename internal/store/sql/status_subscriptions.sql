@@ -4,6 +4,8 @@ SELECT name,
        topic,
        on_dead,
        aggregate_types,
-       event_types
+       event_types,
+       coalesce(nullif(lanes_wanted, lanes), 0),
+       paused
 FROM :"schema".subscriptions
 ORDER BY name;
