@@ -205,7 +205,7 @@ func (s *subscriptionView) combine() {
 
 // badness orders the states of relays, the best first. What another version calls otherwise is worst.
 var badness = []relay.State{
-	"", relay.Standby, relay.Delivering, relay.Paused, relay.Starting, relay.SinkDown, relay.DatabaseOut, relay.Stopped,
+	"", relay.Paused, relay.Standby, relay.Delivering, relay.Starting, relay.SinkDown, relay.DatabaseOut, relay.Stopped,
 }
 
 func worse(a, b relay.State) relay.State {
