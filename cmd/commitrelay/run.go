@@ -27,7 +27,7 @@ func runCommand() *cobra.Command {
 		Use:   "run",
 		Short: "Deliver events until stopped",
 		Long: `Run delivers the events of the outbox to the configured sinks. Any number may run
-with the same configuration: one delivers a subscription, the others stand by.
+with the same configuration: they share the lanes of each subscription.
 
 At the start it checks everything and reports all faults at once. A database that
 cannot be used then is a fault; a sink that cannot be reached is not: its events

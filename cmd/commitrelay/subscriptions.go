@@ -174,8 +174,9 @@ func subscriptionsLanes() *cobra.Command {
 		Short: "Change the number of lanes",
 		Long: `Lanes changes the number of parts that relays share: a power of two from 1 to 1024.
 One relay takes all lanes and brings them to one place, while events go on being
-delivered; there the number changes, and the relays share the new lanes out.
-Nothing is lost, repeated or overtaken, and parked events move with their keys.
+delivered; there the number changes, and the relays share the new lanes out. With
+a backlog that takes until that relay has delivered it. Nothing is lost, repeated
+or overtaken, and parked events move with their keys.
 
 It waits until that is done, and says what it waits for. A request that is not
 done in time stands: relays go on with it. The present number takes it back.`,
