@@ -17,7 +17,7 @@ import (
 const (
 	minSlots     = 2
 	maxSlots     = 64
-	minSlotWidth = time.Minute
+	minSlotWidth = time.Second
 )
 
 // Options say how the tables look. The zero value of a field means its default.
@@ -35,8 +35,8 @@ type Options struct {
 	// Payload is the type of the payload column. Default outbox.PayloadJSON.
 	Payload outbox.PayloadType
 
-	// SlotWidth is the time after which new events go to the next slot of the wheel: whole
-	// seconds, at least a minute. Default 1 h.
+	// SlotWidth is the time after which new events go to the next slot of the wheel, and the last
+	// one may be emptied: whole seconds. Minutes and less are for tests. Default 1 h.
 	SlotWidth time.Duration
 
 	// Slots is the number of slots on the wheel, 2 to 64. Events are kept for at most

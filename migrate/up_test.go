@@ -120,7 +120,7 @@ func TestUpRefusesOptions(t *testing.T) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
 	}
-	for _, o := range []migrate.Options{{Slots: 65}, {Slots: -1}, {SlotWidth: 59 * time.Second}, {SlotWidth: -time.Hour}} {
+	for _, o := range []migrate.Options{{Slots: 65}, {Slots: -1}, {SlotWidth: time.Second / 2}, {SlotWidth: -time.Hour}} {
 		if err := migrate.Up(context.Background(), nil, o); err == nil {
 			t.Errorf("Up(%+v): no error", o)
 		}

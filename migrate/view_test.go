@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,6 +151,16 @@ func TestViewByPosition(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, statuses(t, pool, "all")); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	if got := get[string](t, pool, `SELECT concat_ws(' ', attempts, last_error) FROM commitrelay.events WHERE status = 'DEAD'`); got != "3 no" {
+		t.Errorf("the dead event has %q", got)
+	}
+
+	// It stays when the slots are emptied.
+	exec(t, pool, `TRUNCATE outbox_events`)
+	maps.DeleteFunc(want, func(seq int64, _ string) bool { return seq > 3 })
+	if diff := cmp.Diff(want, statuses(t, pool, "all")); diff != "" {
+		t.Errorf("statuses, of an empty table (-want +got):\n%s", diff)
 	}
 	if got := get[string](t, pool, `SELECT concat_ws(' ', attempts, last_error) FROM commitrelay.events WHERE status = 'DEAD'`); got != "3 no" {
 		t.Errorf("the dead event has %q", got)

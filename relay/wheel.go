@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,8 +59,12 @@ func errRetention(retention time.Duration, slots int, width time.Duration) error
 		return errors.New(msg + ": an outbox with more slots is needed (`migrate up --slots`)")
 	}
 	fits := (retention + time.Duration(slots-2) - 1) / time.Duration(slots-2)
-	if over := fits % time.Minute; over > 0 {
-		fits += time.Minute - over
+	unit := time.Second // of a width
+	if fits > time.Hour {
+		unit = time.Minute // is easier to read
+	}
+	if over := fits % unit; over > 0 {
+		fits += unit - over
 	}
 	return fmt.Errorf("%s: with %d slots a width of %v fits (`migrate up --slot-width %[3]v`, which an outbox gets when it is made)", msg, slots, fits)
 }
@@ -115,6 +118,7 @@ func (w *wheel) try(ctx context.Context, slot store.Slot) (again bool, err error
 			return false, err
 		}
 	}
+	w.log.Debug("space looked after", "slot", slot.Slot, "given", given, "waited", patient && !lasting)
 	switch {
 	case given == store.InUse && !patient:
 		w.busy[slot.Slot]++
@@ -139,19 +143,22 @@ func (w *wheel) tell(ctx context.Context, now *store.Wheel) error {
 			return err
 		}
 		var slots, by []string
+		seen := map[store.Hold]bool{}
 		for _, h := range held {
 			if !h.Lapped {
 				continue
 			}
 			slots = append(slots, strconv.Itoa(h.Slot))
 			for _, hold := range h.HeldBy {
-				if hold.Kind != store.HeldByTurn && !slices.Contains(by, hold.Reason) {
+				who := store.Hold{Kind: hold.Kind, Subscription: hold.Subscription} // once, of whatever slot
+				if hold.Kind != store.HeldByTurn && hold.Kind != store.HeldByRetention && !seen[who] {
+					seen[who] = true
 					by = append(by, hold.Reason)
 				}
 			}
 		}
 		w.log.Warn("the wheel has gone round to events that could not be removed: space is not given back",
-			"slots", strings.Join(slots, " "), "held_by", by)
+			"slots", strings.Join(slots, " "), "held_by", strings.Join(by, "; "))
 		w.told = true
 	case !lapped && w.told:
 		w.log.Info("no events of an earlier round are left on the wheel")

@@ -174,6 +174,21 @@ const (
 	Elsewhere       // another relay is at it
 )
 
+// String is for logs.
+func (g Given) String() string {
+	switch g {
+	case Emptied:
+		return "emptied"
+	case InUse:
+		return "in use"
+	case Unsettled:
+		return "unsettled"
+	case Elsewhere:
+		return "another relay is at it"
+	}
+	return "nothing"
+}
+
 // Empty empties a slot if all in it is settled, which is looked at once more while nobody can write to it. It does not wait
 // for the lock unless patient, and then for a moment: others queue behind it.
 //

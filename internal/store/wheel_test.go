@@ -196,7 +196,7 @@ func TestSlotOfRolledBackEvents(t *testing.T) {
 	if h := d.held(t, 0)[slot]; h.Highest != 0 || h.Bytes < 8192 || !h.Settled {
 		t.Errorf("%+v", h)
 	}
-	if given := d.empty(t, slot, false); given != store.Emptied {
+	if given := d.empty(t, slot, true); given != store.Emptied {
 		t.Errorf("given: %v", given)
 	}
 }

@@ -1,4 +1,5 @@
--- Status for people: one row per retained event and subscription that wants it.
+-- Status for people: one row per retained event and subscription that wants it, and one for each event that is parked or dead:
+-- those outlive the slot in which they were.
 -- Walks the events table; filter by seq to walk its index.
 --
 -- f is the window edge up to which the event's lane is settled, t the end of the window it is in, if any.
@@ -32,4 +33,11 @@ LEFT JOIN :"schema".parked AS k ON k.subscription = s.name AND k.event_id = e.id
 WHERE (s.aggregate_types = '{}' OR e.aggregate_type LIKE ANY (
         SELECT regexp_replace(replace(replace(replace(a, '\', '\\'), '%', '\%'), '_', '\_'), '\*$', '%') FROM unnest(s.aggregate_types) AS a))
   AND (s.event_types = '{}' OR e.event_type LIKE ANY (
-        SELECT regexp_replace(replace(replace(replace(a, '\', '\\'), '%', '\%'), '_', '\_'), '\*$', '%') FROM unnest(s.event_types) AS a));
+        SELECT regexp_replace(replace(replace(replace(a, '\', '\\'), '%', '\%'), '_', '\_'), '\*$', '%') FROM unnest(s.event_types) AS a))
+UNION ALL
+SELECT k.subscription,
+       CASE k.state WHEN 'dead' THEN 'DEAD' ELSE 'RETRYING' END,
+       k.attempts, k.last_error, k.next_attempt,
+       k.seq, k.event_id, k.aggregate_type, k.aggregate_id, k.event_type, k.payload, k.headers, k.created_at, k.lane
+FROM :"schema".parked AS k
+WHERE (SELECT true FROM :"events_schema".:"events_table" AS e WHERE e.seq = k.seq AND e.id = k.event_id LIMIT 1) IS NULL; -- each looked up
