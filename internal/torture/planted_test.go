@@ -62,7 +62,7 @@ var plants = []plant{
 				"AND g.lane = held.lane\n",
 			},
 		},
-		options: Options{Relays: 2, Rate: 600, Lease: time.Second, Duration: 30 * time.Second, steps: successorsKilled},
+		options: Options{Relays: 2, Rate: 600, Lease: time.Second, Duration: 30 * time.Second, steps: lateWrites},
 		found:   func(r *Report) int { return r.UnexplainedDuplicates },
 	},
 	{
@@ -89,21 +89,24 @@ func killsBehindSlowLinks(o Options) (steps []step) {
 	return steps
 }
 
-// successorsKilled freezes relays for longer than their lease, and kills the others just after they wake up:
-// whatever the sleeper has written then is what the next owner finds.
-func successorsKilled(o Options) (steps []step) {
+// lateWrites holds back what a relay sends to the database, and freezes it so that it takes nothing back, until
+// another one has taken its lanes and stored more, and kills that one just before: the late write is the last
+// one, and what the next owner finds.
+func lateWrites(o Options) (steps []step) {
 	rng := rand.New(rand.NewPCG(uint64(o.Seed), 3))
-	frozen := 1
-	for t := time.Second; t < o.Duration-2*o.Lease; {
-		length := o.Lease*5/4 + time.Duration(rng.Int64N(int64(o.Lease/2)))
-		kill := t + length + 10*time.Millisecond + time.Duration(rng.Int64N(int64(50*time.Millisecond)))
+	late := 1
+	const sent = 300 * time.Millisecond // a store is on its way by then
+	for t := time.Second; t < o.Duration-3*o.Lease; {
+		length := 2*o.Lease + time.Duration(rng.Int64N(int64(o.Lease/2)))
+		kill := t + length - 20*time.Millisecond - time.Duration(rng.Int64N(int64(40*time.Millisecond)))
 		steps = append(steps,
-			step{at: t, kind: Freeze, slot: frozen, length: length},
-			step{at: kill, kind: Kill, slot: 3 - frozen, length: 20 * time.Millisecond})
+			step{at: t, kind: HoleDB, slot: late, length: length, direction: tcpproxy.ToServer},
+			step{at: t + sent, kind: Freeze, slot: late, length: length},
+			step{at: kill, kind: Kill, slot: 3 - late, length: 100 * time.Millisecond})
 		if rng.IntN(2) == 0 {
-			frozen = 3 - frozen
+			late = 3 - late
 		}
-		t += length + o.Lease*3/2
+		t += length + 3*o.Lease
 	}
 	return steps
 }
