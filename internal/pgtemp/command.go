@@ -63,7 +63,21 @@ func (c *Cluster) Standby(ctx context.Context, opts Options) (*Cluster, error) {
 	return c.backup(ctx, opts, "--write-recovery-conf")
 }
 
+// Backup is Clone, but the copy is not started: StartAgain starts it as it is, RestoreTo as it
+// became later.
+func (c *Cluster) Backup(ctx context.Context, opts Options) (*Cluster, error) {
+	return c.copied(ctx, opts)
+}
+
 func (c *Cluster) backup(ctx context.Context, opts Options, args ...string) (*Cluster, error) {
+	copied, err := c.copied(ctx, opts, args...)
+	if err != nil {
+		return nil, err
+	}
+	return started(ctx, copied)
+}
+
+func (c *Cluster) copied(ctx context.Context, opts Options, args ...string) (*Cluster, error) {
 	opts.BinDir, opts.Password = c.binDir, c.password
 	copied, err := prepare(ctx, opts)
 	if err != nil {
@@ -78,7 +92,30 @@ func (c *Cluster) backup(ctx context.Context, opts Options, args ...string) (*Cl
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy temporary PostgreSQL: %w", err), copied.Close())
 	}
-	return started(ctx, copied)
+	return copied, nil
+}
+
+// RestoreTo starts a Backup of the original as what the original was at a point that
+// pg_create_restore_point named there later: a point-in-time restore, on a timeline of its own. It
+// reads the write-ahead log from the original's folder, and returns when the copy is a primary.
+func (c *Cluster) RestoreTo(ctx context.Context, original *Cluster, point string) error {
+	signal := filepath.Join(c.DataDir(), "recovery.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return fmt.Errorf("restore temporary PostgreSQL: %w", err)
+	}
+	err := c.account.own(signal)
+	if err == nil {
+		err = c.configure(map[string]string{
+			"restore_command":        fmt.Sprintf(`cp "%s/pg_wal/%%f" "%%p"`, original.DataDir()),
+			"recovery_target_name":   point,
+			"recovery_target_action": "promote",
+			"hot_standby":            "off", // it answers only when it is done
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("restore temporary PostgreSQL: %w", err)
+	}
+	return c.StartAgain(ctx)
 }
 
 // Promote makes a standby a primary, and returns when it is one.

@@ -279,6 +279,30 @@ func TestCloneAndStandby(t *testing.T) {
 	execute(t, standby, "INSERT INTO after VALUES (2)")
 }
 
+func TestRestoreTo(t *testing.T) {
+	t.Parallel()
+	original := start(t, pgtemp.Options{Parameters: quick})
+	execute(t, original, "CREATE TABLE done (n integer)")
+	backup, err := original.Backup(t.Context(), pgtemp.Options{Parameters: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, backup)
+	execute(t, original, "INSERT INTO done VALUES (1)")
+	execute(t, original, "SELECT pg_create_restore_point('after the first')")
+	execute(t, original, "INSERT INTO done VALUES (2)")
+	if err := original.Stop(pgtemp.Immediate); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.RestoreTo(t.Context(), original, "after the first"); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int](t, backup, "SELECT sum(n) FROM done"); n != 1 {
+		t.Errorf("the sum is %d, want 1: what came before the point and nothing else", n)
+	}
+	execute(t, backup, "INSERT INTO done VALUES (3)")
+}
+
 func TestInterruptedStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
