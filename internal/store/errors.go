@@ -23,7 +23,8 @@ func Transient(err error) bool {
 			strings.HasPrefix(pgErr.Code, "55"), // not in the required state: lock not available
 			strings.HasPrefix(pgErr.Code, "57"), // operator intervention: shutdown, cancelled, starting up
 			strings.HasPrefix(pgErr.Code, "58"), // system error
-			pgErr.Code == "25006":               // read only: a standby, until it is promoted
+			pgErr.Code == "25006",               // read only: a standby, until it is promoted;
+			pgErr.Code == "0A000":               // that is also when unlogged tables cannot be read
 			return true
 		}
 		return false

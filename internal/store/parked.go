@@ -2,13 +2,17 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/commitrelay/outbox"
+	"github.com/commitrelay/outbox/internal/ident"
 	"github.com/commitrelay/outbox/internal/window"
 )
 
@@ -52,7 +56,21 @@ func (s *Store) park(ctx context.Context, tx pgx.Tx, l Lane, parked []Parking) e
 		seqs[i], ids[i], states[i], attempts[i] = p.Seq, p.ID.String(), p.state(), int32(p.Attempts)
 		delays[i], errs[i], topics[i] = seconds(p.Delay), reason(p.Error), storable(p.Topic)
 	}
-	return s.exec(ctx, tx, "park", l.Subscription, l.Lane, seqs, ids, states, attempts, delays, errs, topics, l.Epoch)
+	args := []any{l.Subscription, l.Lane, seqs, ids, states, attempts, delays, errs, topics, l.Epoch}
+	var behind bool
+	_, err := s.row(ctx, tx, "park", args, &behind)
+	pgErr, _ := errors.AsType[*pgconn.PgError](err)
+	if taken := pgErr != nil && pgErr.ConstraintName == "parked_pkey"; taken || err == nil && !behind {
+		return s.parkedSequence()
+	}
+	return err
+}
+
+// parkedSequence says that new ids of parked events lie below old ones: a key's later events would go before its earlier ones.
+func (s *Store) parkedSequence() error {
+	parked := ident.Table{Schema: s.schema, Name: "parked"}
+	return personError{fmt.Errorf("the sequence of %s stands below its rows: parked events would lose their order. "+
+		"Run: SELECT setval(pg_get_serial_sequence('%s', 'id'), (SELECT max(id) FROM %[1]s))", parked, strings.ReplaceAll(parked.String(), "'", "''"))}
 }
 
 // ParkedKey is a key whose later events must wait.
@@ -74,7 +92,7 @@ func (s *Store) ParkedKeys(ctx context.Context, l Lane, deadBlocks bool) ([]Park
 // WakeOrphans makes the first waiting event due of every key that has none due: whoever took away the one before it, by SQL
 // or in a fault, could not know of it.
 func (s *Store) WakeOrphans(ctx context.Context, l Lane, deadBlocks bool) error {
-	return s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch)
+	return s.exec(ctx, s.pool, "parked_orphans", l.Subscription, l.Lane, deadBlocks, l.Epoch, l.Owner)
 }
 
 // DueKey is a key of a lane whose first waiting event is due after In (now, if it is not positive).
@@ -107,7 +125,7 @@ type ParkedEvent struct {
 // key, and none that begins after maxBytes of payload.
 func (s *Store) ClaimParked(ctx context.Context, l Lane, keys []Key, perKey, maxBytes int) ([]ParkedEvent, error) {
 	types, ids := split(keys)
-	args := []any{l.Subscription, l.Lane, l.Epoch, types, ids, perKey, maxBytes}
+	args := []any{l.Subscription, l.Lane, l.Epoch, types, ids, perKey, maxBytes, l.Owner}
 	return collect(ctx, s, s.pool, "parked_claim", args, func(row pgx.CollectableRow) (e ParkedEvent, err error) {
 		var headers []byte
 		var created pgtype.Timestamptz
@@ -154,7 +172,7 @@ func split(keys []Key) (types, ids []string) {
 func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, back []Settling, wake []Key) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var epoch int64
-		held, err := s.row(ctx, tx, "lane_held", []any{l.Subscription, l.Lane, l.Epoch}, &epoch)
+		held, err := s.row(ctx, tx, "lane_held", []any{l.Subscription, l.Lane, l.Epoch, l.Owner}, &epoch)
 		if err != nil {
 			return err
 		}
@@ -162,7 +180,7 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 			return ErrFenced
 		}
 		if len(published) > 0 {
-			if err := s.exec(ctx, tx, "parked_published", published); err != nil {
+			if err := s.exec(ctx, tx, "parked_published", l.Subscription, l.Lane, published); err != nil {
 				return err
 			}
 		}
@@ -173,7 +191,7 @@ func (s *Store) SettleParked(ctx context.Context, l Lane, published []int64, bac
 				ids[i], states[i], attempts[i] = b.RowID, Parking{Dead: b.Dead}.state(), int32(b.Attempts)
 				delays[i], errs[i] = seconds(b.Delay), reason(b.Error)
 			}
-			if err := s.exec(ctx, tx, "parked_settle", ids, states, attempts, delays, errs); err != nil {
+			if err := s.exec(ctx, tx, "parked_settle", l.Subscription, l.Lane, ids, states, attempts, delays, errs); err != nil {
 				return err
 			}
 		}

@@ -32,12 +32,13 @@ func (e *HeldError) Error() string {
 type SequenceError struct {
 	Events      ident.Table
 	At, Highest int64
+	Used        int64 // numbers up to it have been handed out, here or where the tables were copied from
 }
 
 func (e *SequenceError) Error() string {
 	return fmt.Sprintf("the sequence of %s stands at %d, below an event's number %d: new events would be lost between old ones. "+
-		"Run: SELECT setval(pg_get_serial_sequence('%s', 'seq'), %[3]d)",
-		e.Events, e.At, e.Highest, strings.ReplaceAll(e.Events.String(), "'", "''"))
+		"Run: SELECT setval(pg_get_serial_sequence('%s', 'seq'), %d)",
+		e.Events, e.At, e.Highest, strings.ReplaceAll(e.Events.String(), "'", "''"), max(e.Highest, e.Used))
 }
 
 // QuietPosition reads a position while no writer is at work: everything with a number up to its H is committed, or will
@@ -67,12 +68,12 @@ func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
 		if reading, err = s.position(ctx, second); err != nil {
 			return err
 		}
-		var highest int64
-		if _, err := s.row(ctx, tx, "max_seq", nil, &highest); err != nil {
+		var highest, used int64
+		if _, err := s.row(ctx, tx, "max_seq", []any{reading.Run.System}, &highest, &used); err != nil {
 			return err
 		}
 		if highest > reading.H {
-			return &SequenceError{Events: s.events, At: reading.H, Highest: highest}
+			return &SequenceError{Events: s.events, At: reading.H, Highest: highest, Used: used}
 		}
 		return nil
 	})

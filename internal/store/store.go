@@ -33,6 +33,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	events   ident.Table
 	sequence string // its name, quoted
+	schema   string // of commitrelay's own tables
 	sql      map[string]string
 	run      lastRun
 	quiet    sync.Mutex // one QuietPosition at a time
@@ -44,7 +45,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, events ident.Table, schema st
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, sql: map[string]string{}}
+	s := &Store{pool: pool, schema: schema, sql: map[string]string{}}
 	var sequence string
 	err = pool.QueryRow(ctx, string(resolve), pgx.QueryExecModeExec, events.String()).
 		Scan(&s.events.Schema, &s.events.Name, &sequence)

@@ -234,6 +234,7 @@ func TestRecoverWhenNumbersAndIdsStartOver(t *testing.T) {
 		want CatchUp
 	}{
 		{"another cluster", open, Reading{H: 50, Next: 40, Run: other}, CatchUp{Snapshot: "3:3:"}},
+		{"another cluster, set right after it had handed out numbers", open.Renumbered(), Reading{H: 1000, Next: 40, Run: other}, CatchUp{Snapshot: "3:3:"}},
 		{"ids went back with the sequence", open, Reading{H: 50, Next: 29, Run: run}, CatchUp{Snapshot: "3:3:"}},
 		{"ids went back with a restarted sequence", open, Reading{H: 1000, Next: 29, Run: restarted}, CatchUp{Snapshot: "3:3:"}},
 		{"restarted while catching up", catching, Reading{H: 50, Next: 40, Run: restarted}, CatchUp{Snapshot: "3:3:"}},
@@ -255,5 +256,32 @@ func TestRecoverWhenNumbersAndIdsStartOver(t *testing.T) {
 		if *got.Window.CatchUp != c.want {
 			t.Errorf("%s: catch-up %+v, want %+v", c.name, *got.Window.CatchUp, c.want)
 		}
+	}
+}
+
+// A sequence that was not copied to another cluster, and has not been used there, has handed out nothing twice.
+func TestRegressed(t *testing.T) {
+	run := Run{System: "1", Sequence: 1, Filenode: 1}
+	other := Run{System: "2", Sequence: 1, Filenode: 1}
+	open := Open{From: &Position{H: 100, Run: run}}
+	for _, c := range []struct {
+		name string
+		r    Reading
+		want bool
+	}{
+		{"it goes on", Reading{H: 100, Run: run}, false},
+		{"set back", Reading{H: 99, Run: run}, true},
+		{"restarted", Reading{H: 0, Run: run}, true},
+		{"not copied to another cluster", Reading{H: 0, Run: other}, false},
+		{"not copied to another cluster, and used there", Reading{H: 1, Run: other}, true},
+		{"copied to another cluster", Reading{H: 100, Run: other}, false},
+	} {
+		if got := open.Regressed(c.r); got != c.want {
+			t.Errorf("%s: regressed %v, want %v", c.name, got, c.want)
+		}
+	}
+	noted := open.Renumbered()
+	if again := noted.Renumbered(); again.From != noted.From {
+		t.Error("what has been noted is noted again, as another position")
 	}
 }

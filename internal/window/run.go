@@ -51,9 +51,14 @@ func (p *Position) Void(r Reading) string {
 	return ""
 }
 
+func (r Run) renumbered() bool { return r.Filenode == 0 } // no file has it
+
 // Renumbered returns o with a note that the sequence has handed out numbers again: it stays void, as if the sequence had
 // been made anew, even when someone has set it right meanwhile.
 func (o Open) Renumbered() Open {
+	if o.Newest().Run.renumbered() {
+		return o
+	}
 	note := func(p *Position) *Position {
 		noted := *p
 		noted.Run.Filenode, noted.ID = 0, newPositionID()

@@ -40,8 +40,12 @@ func (o Open) Newest() *Position {
 	return o.From
 }
 
-// Regressed says that the sequence stands lower than it did.
-func (o Open) Regressed(r Reading) bool { return r.H < o.Newest().H }
+// Regressed says that the sequence stands lower than it did, and may have handed out numbers again. (One that was not copied to
+// another cluster, and has handed out none there, has not.)
+func (o Open) Regressed(r Reading) bool {
+	was := o.Newest()
+	return r.H < was.H && (r.H > 0 || was.Run.System == r.Run.System)
+}
 
 // Void says why what is stored does not continue at reading r, in words for the log, or "" if it does.
 func (o Open) Void(r Reading) string { return o.Newest().Void(r) }
@@ -82,7 +86,7 @@ func Recover(old Open, to *Position) Open {
 		}
 	}
 	sameCluster := last.Run.System == r.Run.System && last.Run.Database == r.Run.Database
-	sequenceBroken := r.H < last.H ||
+	sequenceBroken := r.H < last.H || last.Run.renumbered() ||
 		sameCluster && (last.Run.Sequence != r.Run.Sequence || last.Run.Filenode != r.Run.Filenode)
 	if sequenceBroken {
 		// Numbers start over: what was settled below the floor or ahead says nothing of the events that have them now.

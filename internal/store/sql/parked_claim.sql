@@ -1,10 +1,10 @@
--- Marks waiting events of those keys ($4, $5) that are due as being sent by the owner of epoch $3, and returns them in the order of each key:
+-- Marks waiting events of those keys ($4, $5) that are due as being sent by the owner ($8) of epoch $3, and returns them in the order of each key:
 -- the first $6 of each, and none that begins after $7 bytes of payload. No other relay can: it would need the lane.
 -- Admin leaves rows alone that are being sent.
 -- Walks parked_key_idx once per key; locks the rows and the lane's row.
 WITH held AS (
     SELECT FROM :"schema".lanes
-    WHERE subscription = $1::text AND lane = $2::integer AND epoch = $3::bigint
+    WHERE subscription = $1::text AND lane = $2::integer AND epoch = $3::bigint AND owner = $8::uuid
     FOR NO KEY UPDATE
 ), waiting AS MATERIALIZED (
     SELECT r.id, sum(r.size) OVER (ORDER BY key.ord, r.id) - r.size AS before

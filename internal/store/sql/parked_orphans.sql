@@ -14,4 +14,4 @@ FROM (
 WHERE k.id = orphan.first
   AND EXISTS (
       SELECT FROM :"schema".lanes
-      WHERE subscription = $1::text AND lane = $2::integer AND epoch = $4::bigint);
+      WHERE subscription = $1::text AND lane = $2::integer AND epoch = $4::bigint AND owner = $5::uuid);
