@@ -108,7 +108,9 @@ func runRelay(ctx context.Context, f relayFlags, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	r, err := relay.New(pool, relay.Config{
-		Lease: f.lease, BatchEvents: f.batch, Version: "torture " + f.id, Logger: log,
+		// The table is kept: it says afterwards what became of a COMMIT that was not answered.
+		Retention: 6 * time.Hour,
+		Lease:     f.lease, BatchEvents: f.batch, Version: "torture " + f.id, Logger: log,
 		Hooks: []relay.Hooks{{
 			Stored: func(_ string, lanes []int) { j.write(line{What: lineStored, Lanes: lanes}) },
 			Parked: func(_ string, m relay.Message, err error) {
