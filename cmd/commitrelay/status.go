@@ -30,7 +30,7 @@ func statusCommand() *cobra.Command {
 heartbeats, each subscription with the state that its relays report at /readyz
 (of several, the worst), and its lanes with owner, position and lag. Relays that
 are configured differently for one subscription, and subscriptions that no live
-relay is configured for, are named.`,
+relay is configured for, are named; so is what keeps space from being given back.`,
 		Args: noArguments,
 	}
 	src := bind(cmd, "database.")
@@ -47,6 +47,7 @@ relay is configured for, are named.`,
 				return fmt.Errorf("read the status: %w\ntry `commitrelay migrate status`: it names rights and tables that are missing", err)
 			}
 			view := viewStatus(plainName(st.Events()), cfg.Database.Schema, read)
+			view.wheelView = viewWheel(st.Holds(ctx, cfg.Database.Retention))
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), view)
 			}
@@ -62,6 +63,7 @@ type statusView struct {
 	Ready         bool               `json:"ready"` // every subscription makes progress, or is not to
 	Relays        []relayView        `json:"relays"`
 	Subscriptions []subscriptionView `json:"subscriptions"`
+	wheelView
 }
 
 // relayView is a relay with the worst state of its subscriptions.

@@ -33,12 +33,14 @@ func printStatus(w io.Writer, v statusView, eachLane bool) error {
 	} else {
 		printOwners(t, v)
 	}
+	printSlots(t, v.wheelView)
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, s := range v.Subscriptions {
 		printNotes(w, s)
 	}
+	printHolds(w, v.wheelView)
 	return nil
 }
 

@@ -139,6 +139,9 @@ audit     00000002  6-10     0        0s     0       0     starting
 audit     00000003  11-14    0        0s     0       0     starting
 mails     none      0-3      12+      1m30s  2       1     -
 
+SLOT  SIZE  TURN  OLDEST EVENT  HELD BY
+none: all space is given back
+
 all: sink_down since 2026-03-01T12:02:00Z on h2 pid 2: connection refused
 
 all: its relays are configured differently, and which events go where depends on who has their lane: topic is "{event_type}" on h1 pid 1, h2 pid 2; "all" on h3 pid 3
