@@ -115,6 +115,7 @@ func (d *demo) newRelay(ctx context.Context) (*relay.Relay, error) {
 		Table:         d.database.table(),
 		Schema:        d.database.state,
 		Subscriptions: []relay.Subscription{{Name: "demo", Sink: sink, Topic: d.broker.Topic()}},
+		Retention:     6 * time.Hour, // the ledger asks the table what became of a COMMIT that got no answer
 		Version:       d.Version,
 		Logger:        d.logger,
 	})
