@@ -68,11 +68,11 @@ func (g *group) run(ctx, hard context.Context) {
 		case errors.Is(err, errLanesChanged):
 			g.memory = map[int]*memory{}
 			g.log.Info("the number of lanes has changed")
-			failures = again(ctx, failures, n)
+			failures = g.again(ctx, failures, n)
 			continue
 		case errors.Is(err, window.ErrRunChanged):
 			g.log.Warn("back to the stored positions", "reason", err)
-			failures = again(ctx, failures, n)
+			failures = g.again(ctx, failures, n)
 			continue
 		case store.Transient(err):
 			g.relay.databaseDown(ctx, err)
@@ -87,16 +87,22 @@ func (g *group) run(ctx, hard context.Context) {
 			failures = 0 // it went well for a while
 		}
 		failures++
-		wait(ctx, backoff(databaseBackoff, databaseMaxBackoff, failures))
+		wait(ctx, g.backoff(failures))
 	}
 }
 
+// backoff is the pause after a session that failed: not as long as a lease, as others leave lanes to a relay that lives.
+func (g *group) backoff(failures int) time.Duration {
+	longest := min(databaseMaxBackoff, max(g.relay.cfg.Lease/4, 500*time.Millisecond))
+	return backoff(databaseBackoff, longest, failures)
+}
+
 // again pauses after a session that ended early: not after the first, and longer as long as none delivers anything.
-func again(ctx context.Context, failures, delivered int) int {
+func (g *group) again(ctx context.Context, failures, delivered int) int {
 	if delivered > 0 || failures == 0 {
 		return 1
 	}
-	wait(ctx, backoff(databaseBackoff, databaseMaxBackoff, failures))
+	wait(ctx, g.backoff(failures))
 	return failures + 1
 }
 

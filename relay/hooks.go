@@ -15,8 +15,8 @@ type Hooks struct {
 	// Dead is called when an event is given up, with the reason.
 	Dead func(subscription string, m Message, err error)
 
-	// Stored is called once the database holds what has become of all that was published of these lanes: none of it is sent
-	// again by a later owner. Lanes are numbered from 0.
+	// Stored is called when the database holds what had become of events of these lanes when the store began: none of what was
+	// published before that is sent again by a later owner. Publishing goes on meanwhile. Lanes are numbered from 0.
 	Stored func(subscription string, lanes []int)
 
 	// SinkDown is called when a sink stops taking events, SinkUp when it takes them again.
