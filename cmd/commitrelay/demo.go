@@ -57,7 +57,7 @@ It fails if an event was lost, invented or out of order.`,
 	f.DurationVar(&o.Wait, "wait", demo.DefaultWait, "how long to wait without a new arrival before the rest counts as lost")
 	f.IntVar(&o.Rate, "rate", demo.DefaultRate, "committed events per second; 0: as many as possible")
 	f.IntVar(&o.Writers, "writers", demo.DefaultWriters, "connections that write")
-	f.IntVar(&o.Relays, "relays", 0, "relays to run (default 1; with --naive 3)")
+	f.IntVar(&o.Relays, "relays", 0, "relays to run, or copies of the poller (default 3)")
 	f.BoolVar(&o.Naive, "naive", false, "run the tutorial's poller instead of commitrelay")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object and nothing else")
 	return cmd

@@ -41,7 +41,7 @@ type Options struct {
 	// Writers is the number of connections that write. Default DefaultWriters.
 	Writers int
 
-	// Relays is the number of relays, or copies of the naive poller. Default 1, or 3.
+	// Relays is the number of relays, or copies of the naive poller. Default 3.
 	Relays int
 
 	// Naive shows the tutorial's poller instead of commitrelay.
@@ -81,10 +81,7 @@ func (o Options) complete() (Options, error) {
 		}
 	}
 	set(&o.Writers, DefaultWriters)
-	if o.Naive {
-		set(&o.Relays, 3)
-	}
-	set(&o.Relays, 1)
+	set(&o.Relays, 3)
 	if o.Duration == 0 {
 		o.Duration = DefaultDuration
 	}

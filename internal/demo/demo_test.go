@@ -121,11 +121,11 @@ func TestRelaysDeliverOnceAndInOrder(t *testing.T) {
 }
 
 func TestRelaysDeliverToRabbitMQ(t *testing.T) {
-	checkPerfect(t, run(t, Options{Rate: 300, Sink: rabbitURL(t)}), 1)
+	checkPerfect(t, run(t, Options{Rate: 300, Sink: rabbitURL(t)}), 3)
 }
 
 func TestRelaysDeliverToKafka(t *testing.T) {
-	checkPerfect(t, run(t, Options{Rate: 300, Sink: kafkaURL(t)}), 1)
+	checkPerfect(t, run(t, Options{Rate: 300, Sink: kafkaURL(t)}), 3)
 }
 
 func TestTemporaryPostgreSQL(t *testing.T) {
@@ -134,7 +134,7 @@ func TestTemporaryPostgreSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPerfect(t, r, 1)
+	checkPerfect(t, r, 3)
 	nothingLeft("")
 }
 

@@ -36,16 +36,21 @@ type broker interface {
 }
 
 // startBroker starts or finds the broker for a sink.
-func startBroker(ctx context.Context, o Options, dir, name string) (broker, error) {
+func startBroker(ctx context.Context, o Options, dir, name string) (b broker, err error) {
 	switch o.Sink {
 	case "nats":
-		return startNATS(ctx, o.Program, dir, name)
+		b, err = startNATS(ctx, o.Program, dir, name)
 	case "rabbitmq":
-		return openRabbit(ctx, name)
+		b, err = openRabbit(ctx, name)
 	case "kafka":
-		return startKafka(ctx, dir, name)
+		b, err = startKafka(ctx, dir, name)
+	default:
+		err = fmt.Errorf("no broker for sink %q", o.Sink)
 	}
-	return nil, fmt.Errorf("no broker for sink %q", o.Sink)
+	if err != nil {
+		return nil, err // and no nil pointer as a broker
+	}
+	return b, nil
 }
 
 // arrival reads a message. header returns the value of a header, or "".
