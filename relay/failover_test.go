@@ -86,7 +86,7 @@ func (p *pair) start(lease time.Duration) {
 	p.t.Helper()
 	for range 2 {
 		cfg, log := fleet(p.t, p.sink)
-		cfg.Lease = lease
+		cfg.Lease, cfg.Retention = lease, time.Hour // the tests look at what was written
 		r, stop := start(p.t, pgtest.Connect(p.t, p.url), cfg)
 		p.relays, p.logs, p.stops = append(p.relays, r), append(p.logs, log), append(p.stops, stop)
 	}
