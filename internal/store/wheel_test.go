@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -382,8 +383,7 @@ func TestWhileASlotIsLocked(t *testing.T) {
 	if given, err := s.Empty(t.Context(), w.Slots[0], false); err != nil || given != store.Emptied {
 		t.Fatalf("given: %v, %v", given, err)
 	}
-	var pgErr *pgconn.PgError
-	if pgErr, _ = blocked.(*pgconn.PgError); pgErr == nil || pgErr.Code != "55P03" {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](blocked); !ok || pgErr.Code != "55P03" {
 		t.Errorf("an insert beside the lock: %v", blocked)
 	}
 	if n := get[int](t, d.pool, "SELECT count(*) FROM outbox_events"); n != 1 {
@@ -430,7 +430,7 @@ func TestWheelInASmallPool(t *testing.T) {
 	go func() {
 		for range 20 {
 			if _, err := d.store.QuietPosition(t.Context()); err != nil {
-				if _, ok := err.(*store.HeldError); !ok {
+				if _, ok := errors.AsType[*store.HeldError](err); !ok {
 					done <- err
 					return
 				}
