@@ -99,3 +99,14 @@ func TestLanesOfTheDead(t *testing.T) {
 	book.wait(t, sink)
 	book.checkOnce(t, sink, pool)
 }
+
+// What relays leave behind when they die is removed by those that live.
+func TestPositionsOfTheDead(t *testing.T) {
+	t.Parallel()
+	pool := newOutbox(t)
+	mustExec(t, pool, `INSERT INTO commitrelay.windows (id, snapshot, h, next_xid, run, created_at)
+		SELECT 7, snapshot, h, next_xid, run, now() - interval '2 h' FROM commitrelay.windows`)
+	cfg, _ := fleet(t, &capture{})
+	start(t, pool, cfg)
+	testwait.Until(t, "it to be removed", func() bool { return count(t, pool, "SELECT count(*) FROM commitrelay.windows WHERE id = 7") == 0 })
+}

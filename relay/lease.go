@@ -98,8 +98,13 @@ func (r *Relay) heartbeats(ctx context.Context, st *store.Store) {
 	every := r.cfg.Lease / 3
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	var swept time.Time
 	for {
 		r.heartbeat(ctx, st, every)
+		if time.Since(swept) > sweepEvery {
+			swept = time.Now()
+			r.sweep(ctx, st, every)
+		}
 		if !wait(ctx, min(every, time.Second)) { // a state that flaps is no reason to write more often
 			return
 		}
@@ -109,6 +114,18 @@ func (r *Relay) heartbeats(ctx context.Context, st *store.Store) {
 		case <-tick.C:
 		case <-r.health.changed:
 		}
+	}
+}
+
+// sweepEvery is the pause between two looks for positions that nobody refers to.
+const sweepEvery = 10 * time.Minute
+
+// sweep removes what relays that died have left behind. If it fails the next one does it.
+func (r *Relay) sweep(ctx context.Context, st *store.Store, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := st.Sweep(ctx); err != nil {
+		r.log.Debug("remove positions of the past", "error", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func (b built) backlog(t *testing.T) {
 	s.exec(`DO $$ BEGIN FOR i IN 1..2000 LOOP
 		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'order', (g % 10000)::text, (500 * i + g)::text, '"x"' FROM generate_series(1, 500) AS g; COMMIT; END LOOP; END $$`)
-	cfg := settings{topic: "events.{event_type}", batch: 1000, lease: time.Hour}
+	cfg := settings{topic: "events.{event_type}", batch: 1000, lease: time.Hour, shutdown: time.Minute}
 
 	// The broker is slow to answer, so that all of this happens in the midst of it.
 	proxy := s.proxied()
