@@ -29,7 +29,8 @@ type group struct {
 type memory struct {
 	sent    map[eventKey]bool // since the last store
 	storing map[eventKey]bool // being stored
-	carried map[eventKey]bool // from before a fault; nil once all from there has been read again
+	carried map[eventKey]bool // from before a fault; nil once all from there has been read again, which it has
+	upTo    uint64            // at the end of a window that ends here or later: the newest end of one whose events were sent
 	retried map[eventKey]bool // parked events whose rows are not gone yet
 }
 
@@ -41,6 +42,9 @@ type eventKey struct {
 func newMemory() *memory {
 	return &memory{sent: map[eventKey]bool{}, retried: map[eventKey]bool{}}
 }
+
+// sending notes that events of a window are about to be sent.
+func (m *memory) sending(w *window.Window) { m.upTo = max(m.upTo, w.To.Next) }
 
 // carry keeps what was confirmed but not stored, over a fault.
 func (m *memory) carry() {

@@ -255,8 +255,8 @@ func (l *lane) moveTo(open window.Open) {
 	if !idle {
 		l.moved++
 	}
-	if open.Window == nil {
-		l.memory.carried = nil // all that could be read again has been
+	if open.Window == nil && open.From.Next >= l.memory.upTo {
+		l.memory.carried = nil
 	}
 	l.mu.Unlock()
 	if !idle {

@@ -16,6 +16,9 @@ const (
 // is not confirmed, until the lane's work ends; l.open then says how far it came.
 func (l *lane) publishPage(page *window.Page) error {
 	entries := l.entries(page)
+	l.mu.Lock()
+	l.memory.sending(page.Window)
+	l.mu.Unlock()
 	for tries := 1; ; tries++ {
 		v, err := l.attempt(entries)
 		if err != nil {

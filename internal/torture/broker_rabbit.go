@@ -104,7 +104,14 @@ func (b *rabbitBroker) Restart(ctx context.Context, down time.Duration, _ bool) 
 		return err
 	}
 	pause(ctx, down)
-	return b.control("start_app")
+	// It may refuse to start while it is still busy stopping.
+	for tries := 1; ; tries++ {
+		err := b.control("start_app")
+		if err == nil || tries == 5 {
+			return err
+		}
+		pause(ctx, time.Second)
+	}
 }
 
 func (b *rabbitBroker) control(verb string) error {

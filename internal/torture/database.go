@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,7 @@ var readWrite = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadW
 type database struct {
 	cluster *pgtemp.Cluster
 	keys    []Key
+	busy    sync.Mutex // one restart, or termination of sessions, at a time
 }
 
 // topics is the number of event types, each with a topic of its own.
@@ -141,6 +143,8 @@ func (d *database) present(ctx context.Context) (map[outbox.ID]bool, error) {
 
 // terminate ends all sessions.
 func (d *database) terminate(ctx context.Context) error {
+	d.busy.Lock() // not of a server that is being restarted
+	defer d.busy.Unlock()
 	conn, err := d.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("terminate sessions: %w", err)
@@ -154,6 +158,8 @@ func (d *database) terminate(ctx context.Context) error {
 
 // restart stops the server as pg_ctl -m immediate does it, and starts it again after a pause.
 func (d *database) restart(ctx context.Context, down time.Duration) error {
+	d.busy.Lock()
+	defer d.busy.Unlock()
 	if err := d.cluster.Stop(pgtemp.Immediate); err != nil {
 		return err
 	}
