@@ -65,7 +65,8 @@ type Subscription struct {
 
 	// Topic is a template of the topic inside the sink: text with fields in braces, as
 	// "{aggregate_type}.{event_type}". Fields: aggregate_type, aggregate_id, event_type, id, and
-	// header:NAME. Default "{event_type}".
+	// header:NAME. Default: what the sink's method DefaultTopic() string says, if it has one (where topics keep an order
+	// each, as in Kafka, the events of one aggregate belong into one), else "{event_type}".
 	Topic string
 
 	// Filter chooses the events. The zero Filter wants all.

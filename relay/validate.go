@@ -87,6 +87,9 @@ func (s Subscription) withDefaults() (Subscription, error) {
 		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
 	}
 	orDefault(&s.SinkName, s.Name)
+	if d, ok := s.Sink.(interface{ DefaultTopic() string }); ok {
+		orDefault(&s.Topic, d.DefaultTopic())
+	}
 	orDefault(&s.Topic, "{event_type}")
 	orDefault(&s.Lanes, 16)
 	orDefault(&s.Start, First)

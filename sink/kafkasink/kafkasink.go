@@ -96,6 +96,10 @@ func (s *Sink) Close() error {
 	return nil
 }
 
+// DefaultTopic is the topic template of a subscription that names none: one topic per aggregate type. A topic per event type
+// would spread an aggregate over several, which keep no order among them.
+func (s *Sink) DefaultTopic() string { return "{aggregate_type}" }
+
 // Publish implements relay.Sink. docs/sinks.md lists which answer of the brokers has which outcome.
 func (s *Sink) Publish(ctx context.Context, batch []relay.Message) error {
 	if len(batch) == 0 {

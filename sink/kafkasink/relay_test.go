@@ -38,11 +38,11 @@ func number(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	return n
 }
 
-// deliverTo runs a relay until the test ends.
+// deliverTo runs a relay until the test ends. Its topic is the sink's default, the aggregate type.
 func deliverTo(t *testing.T, pool *pgxpool.Pool, s *Sink) {
 	t.Helper()
 	r, err := relay.New(pool, relay.Config{Subscriptions: []relay.Subscription{{
-		Name: "all", Sink: s, Topic: "{aggregate_type}", Backoff: 100 * time.Millisecond, MaxBackoff: time.Second,
+		Name: "all", Sink: s, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second,
 	}}})
 	if err != nil {
 		t.Fatal(err)
