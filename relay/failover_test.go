@@ -87,6 +87,7 @@ func (p *pair) start(lease time.Duration) {
 	for range 2 {
 		cfg, log := fleet(p.t, p.sink)
 		cfg.Lease, cfg.Retention = lease, time.Hour // the tests look at what was written
+		cfg.BatchEvents = 3                         // most windows take several calls
 		r, stop := start(p.t, pgtest.Connect(p.t, p.url), cfg)
 		p.relays, p.logs, p.stops = append(p.relays, r), append(p.logs, log), append(p.stops, stop)
 	}
@@ -288,7 +289,7 @@ func TestTheServerGoesUnderLoad(t *testing.T) {
 			c := newCluster(t, quick(nil))
 			pool := migrated(t, c)
 			sink := &capture{}
-			relays := newPair(t, c, pausing(sink, func() time.Duration { return rand.N(20 * time.Millisecond) }))
+			relays := newPair(t, c, pausing(sink, func() time.Duration { return rand.N(200 * time.Millisecond) }))
 			next := successor{Cluster: c, cut: func() {}, begin: func() {
 				if err := c.StartAgain(t.Context()); err != nil {
 					t.Fatal(err)
@@ -358,7 +359,7 @@ func loaded(t testing.TB, pool *pgxpool.Pool, sink *capture) (end func()) {
 				case <-tick.C:
 				}
 				if written.Load() < int64(sink.size()+2000) {
-					rows, _ := tryInsert(context.WithoutCancel(ctx), pool, fmt.Sprintf("w%d-%d", w, n%10), 1+n%3)
+					rows, _ := tryInsert(context.WithoutCancel(ctx), pool, fmt.Sprintf("w%d-%d", w, n%10), 1+n%9)
 					written.Add(int64(len(rows)))
 				}
 			}
