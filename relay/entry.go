@@ -87,8 +87,8 @@ func (l *lane) attempt(entries []*entry) (v verdict, err error) {
 			e.fate = confirmed
 			ok = append(ok, e.msg)
 			l.remember(e)
-		case stopped[e.key] && o.kind != permanent:
-			e.fate = waiting
+		case stopped[e.key] && (o.kind != permanent || l.sub.OnDead == Block):
+			e.fate = waiting // one that dies must not block those before it
 		case o.kind == unknown:
 			if died[e.key] {
 				v.again, e.behindDead = true, true
@@ -195,7 +195,7 @@ func (l *lane) remember(e *entry) {
 	defer l.mu.Unlock()
 	m, k := l.memory, e.eventKey()
 	if e.row == 0 {
-		m.sent[k] = true
+		m.fresh[k] = true
 		return
 	}
 	m.retried[k] = true

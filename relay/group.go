@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/commitrelay/outbox/internal/store"
@@ -27,6 +28,7 @@ type group struct {
 // memory is what the sink has confirmed of a lane and is not stored. After a fault the stored position counts; what is in
 // here is read again but not sent again.
 type memory struct {
+	fresh   map[eventKey]bool // by the call that is not settled yet
 	sent    map[eventKey]bool // since the last store
 	storing map[eventKey]bool // being stored
 	carried map[eventKey]bool // from before a fault; nil once all from there has been read again, which it has
@@ -40,23 +42,29 @@ type eventKey struct {
 }
 
 func newMemory() *memory {
-	return &memory{sent: map[eventKey]bool{}, retried: map[eventKey]bool{}}
+	return &memory{fresh: map[eventKey]bool{}, sent: map[eventKey]bool{}, retried: map[eventKey]bool{}}
 }
 
 // sending notes that events of a window are about to be sent.
 func (m *memory) sending(w *window.Window) { m.upTo = max(m.upTo, w.To.Next) }
+
+// settle notes that what is settled of the lane now includes what was sent last.
+func (m *memory) settle() {
+	maps.Copy(m.sent, m.fresh)
+	clear(m.fresh)
+}
 
 // carry keeps what was confirmed but not stored, over a fault.
 func (m *memory) carry() {
 	if m.carried == nil {
 		m.carried = map[eventKey]bool{}
 	}
-	for _, keys := range []map[eventKey]bool{m.sent, m.storing} {
+	for _, keys := range []map[eventKey]bool{m.fresh, m.sent, m.storing} {
 		for k := range keys {
 			m.carried[k] = true
 		}
 	}
-	m.sent, m.storing = map[eventKey]bool{}, nil
+	m.fresh, m.sent, m.storing = map[eventKey]bool{}, map[eventKey]bool{}, nil
 }
 
 // run delivers the subscription's share of lanes until ctx ends. hard ends when the time for shutdown is over.

@@ -16,7 +16,7 @@ type Hooks struct {
 	Dead func(subscription string, m Message, err error)
 
 	// Stored is called when the database holds what had become of events of these lanes when the store began: none of what was
-	// published before that is sent again by a later owner. Publishing goes on meanwhile. Lanes are numbered from 0.
+	// settled before that is sent again by a later owner. Publishing goes on meanwhile. Lanes are numbered from 0.
 	Stored func(subscription string, lanes []int)
 
 	// SinkDown is called when a sink stops taking events, SinkUp when it takes them again.

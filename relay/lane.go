@@ -46,7 +46,7 @@ func (s *session) newLane(held store.Lane, sent time.Time) *lane {
 		number:  held.Lane,
 		tenure:  newTenure(s.hard, held, sent, s.relay.cfg.Lease),
 		log:     s.log.With("lane", held.Lane),
-		queue:   newQueue(func(bytes int) { s.relay.buffered.Add(-int64(bytes)); notify(s.wake) }),
+		queue:   newQueue(s.buffered),
 		due:     make(chan []store.Key, 1),
 		stop:    make(chan struct{}),
 		memory:  s.of(held.Lane),
@@ -71,10 +71,12 @@ func (l *lane) work() {
 	if err == nil {
 		l.log.Info("lane taken", "epoch", l.tenure.lane.Epoch)
 		err = l.loop()
+	} else if errors.Is(err, errHalted) {
+		_, err = l.over()
 	} else if l.tenure.ctx.Err() != nil && l.hard.Err() == nil {
 		err = context.Cause(l.tenure.ctx)
 	}
-	l.leave(l.number)
+	l.leave(l)
 	l.queue.drop()
 	if err == nil {
 		err = l.part()
@@ -130,7 +132,7 @@ func (l *lane) begin() error {
 	l.mu.Lock()
 	l.open, l.stored = open, reachOf(open.From)
 	l.mu.Unlock()
-	l.join(l.number, open)
+	l.join(l, open)
 	return nil
 }
 
@@ -222,7 +224,7 @@ func (l *lane) settle(page *window.Page) (done bool, err error) {
 // pass moves on over a page that holds nothing for the lane.
 func (l *lane) pass(page *window.Page) {
 	l.moveTo(l.after(page))
-	l.sink.fine(l)
+	l.sink.idle(l)
 }
 
 // after is what is settled once a page is.
@@ -252,6 +254,7 @@ func (l *lane) moveTo(open window.Open) {
 	l.mu.Lock()
 	idle := open.Window == nil && l.open.Window == nil && reachOf(open.From) == l.stored && l.moved == l.kept
 	l.open = open
+	l.memory.settle()
 	if !idle {
 		l.moved++
 	}

@@ -124,7 +124,7 @@ func (l *lane) settlePage(page *window.Page, entries []*entry) error {
 	}
 	for _, e := range parked {
 		e.row = storedRow
-		l.parked.add(e)
+		l.parked.add(e, l.sub.OnDead)
 	}
 	l.countParked()
 	l.tellParked(parked)

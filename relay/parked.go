@@ -44,9 +44,12 @@ func (p parkedKeys) waits() (n int) {
 }
 
 // add notes an event that has been parked. A dead one counts only where it blocks its key.
-func (p parkedKeys) add(e *entry) {
-	if e.fate != dead {
+func (p parkedKeys) add(e *entry, onDead OnDead) {
+	switch {
+	case e.fate != dead:
 		p.of(e.key).waiting++
+	case onDead == Block:
+		p.block(e.key)
 	}
 }
 
@@ -185,7 +188,7 @@ func (l *lane) retry(keys []store.Key) error {
 			first = append(first, k)
 		}
 	}
-	if len(keys) > 0 {
+	if len(first)+len(flowing) > 0 {
 		defer notify(l.session.due)
 	}
 	if len(first) > 0 {
@@ -227,6 +230,8 @@ func (l *lane) retryKeys(keys []store.Key, perKey int) error {
 	}
 	if v.cause != nil {
 		l.sink.bad(l, v.cause)
+	} else if len(claimed) > 0 {
+		l.sink.fine(l)
 	}
 	if err := l.settleRetried(keys, entries); err != nil || !l.once {
 		return err

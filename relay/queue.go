@@ -13,13 +13,14 @@ type queue struct {
 	events int
 	bytes  int
 	busy   bool          // the lane is at work on what it has taken
+	closed bool          // the lane takes no more: what comes is for nobody
 	ready  chan struct{} // something can be taken
-	room   func(bytes int)
+	moved  func(bytes int)
 }
 
-// newQueue calls room whenever something has been taken, with its size.
-func newQueue(room func(bytes int)) *queue {
-	return &queue{ready: make(chan struct{}, 1), room: room}
+// newQueue calls moved whenever something has been put, with its size, or has been taken, with its size below zero.
+func newQueue(moved func(bytes int)) *queue {
+	return &queue{ready: make(chan struct{}, 1), moved: moved}
 }
 
 // put appends a page. What follows in the same window, or finds nothing to read after nothing to read, joins the last page
@@ -28,6 +29,10 @@ func (q *queue) put(page *window.Page, maxEvents, maxBytes int) {
 	size := pageBytes(page)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.moved(size)
 	q.events += len(page.Events)
 	q.bytes += size
 	if n := len(q.pages); n > 0 {
@@ -63,16 +68,27 @@ func (q *queue) take() *window.Page {
 	size := pageBytes(page)
 	q.events -= len(page.Events)
 	q.bytes -= size
-	q.room(size)
+	q.moved(-size)
 	return page
 }
 
-// drop forgets everything.
+// drop forgets everything, and whatever comes.
 func (q *queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.room(q.bytes)
-	q.pages, q.events, q.bytes = nil, 0, 0
+	q.moved(-q.bytes)
+	q.pages, q.events, q.bytes, q.closed = nil, 0, 0, true
+}
+
+// skip calls fn, which moves on over a page that holds nothing, if nothing waits before that page and the lane is not at work.
+func (q *queue) skip(fn func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.pages) > 0 || q.busy || q.closed {
+		return false
+	}
+	fn()
+	return true
 }
 
 // idle says that nothing waits and the lane is not at work.

@@ -25,8 +25,9 @@ func (s *session) read() error {
 			told = reach{h: -1}
 		}
 		if s.gather.Load() {
-			if lanes, at := s.reader.Together(); len(lanes) == s.width {
-				return s.giveBackAt(lanes, at)
+			if lanes, at := s.reader.Together(); len(lanes) == s.width && s.giveBackAt(lanes, at) {
+				<-s.ctx.Done()
+				return nil
 			}
 		}
 		s.reader.Gather(s.gather.Load())
@@ -72,24 +73,30 @@ func (s *session) membership() (changed bool) {
 	joins, leaves := s.joins, s.leaves
 	s.joins, s.leaves = nil, nil
 	s.mu.Unlock()
-	for _, lane := range leaves {
-		s.reader.Remove(lane)
+	for _, l := range leaves {
+		if s.reads[l.number] == l {
+			delete(s.reads, l.number)
+			s.reader.Remove(l.number)
+		}
 	}
 	for _, j := range joins {
-		s.reader.Add(j.lane, j.from)
+		s.reads[j.lane.number] = j.lane
+		s.reader.Add(j.lane.number, j.from)
 	}
 	return len(joins)+len(leaves) > 0
 }
 
+// buffered notes that so many bytes more wait to be published, or fewer.
+func (s *session) buffered(bytes int) {
+	s.relay.buffered.Add(int64(bytes))
+	if bytes <= 0 {
+		notify(s.wake)
+	}
+}
+
 // load says how a lane fares with what it has been handed.
 func (s *session) load(lane int) window.Load {
-	s.mu.Lock()
-	l := s.lanes[lane]
-	s.mu.Unlock()
-	if l == nil {
-		return window.Some // it is about to leave
-	}
-	load := l.queue.load(s.relay.cfg.BatchEvents, s.relay.cfg.BatchBytes)
+	load := s.reads[lane].queue.load(s.relay.cfg.BatchEvents, s.relay.cfg.BatchBytes)
 	if load == window.Some && s.relay.buffered.Load() > maxBuffered {
 		load = window.Full
 	}
@@ -111,22 +118,15 @@ func (s *session) hand(page *window.Page) {
 		}
 	}
 	for _, lane := range page.Lanes {
-		s.mu.Lock()
-		l := s.lanes[lane]
-		s.mu.Unlock()
-		if l != nil {
-			l.offer(parts[lane])
-		}
+		s.reads[lane].offer(parts[lane])
 	}
 }
 
 // offer gives the lane a page. If it holds nothing and the lane has nothing to do, that is noted without waking it.
 func (l *lane) offer(page *window.Page) {
-	if len(page.Events) == 0 && l.queue.idle() && !l.session.once {
-		l.pass(page)
+	if len(page.Events) == 0 && !l.once && l.queue.skip(func() { l.pass(page) }) {
 		return
 	}
-	l.relay.buffered.Add(int64(pageBytes(page)))
 	l.queue.put(page, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
 }
 

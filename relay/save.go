@@ -182,7 +182,7 @@ func (l *lane) storeParking(open window.Open, parked []store.Parking) error {
 	l.open = open
 	l.moved++
 	l.kept, l.stored = l.moved, reachOf(open.From)
-	l.memory.sent = map[eventKey]bool{}
+	l.memory.sent, l.memory.fresh = map[eventKey]bool{}, map[eventKey]bool{}
 	l.tellStored(map[int]bool{l.number: true})
 	return nil
 }

@@ -44,13 +44,14 @@ type session struct {
 	once   bool // end when nothing is due
 	run    window.Run
 	width  int            // how many lanes the subscription has
-	reader *window.Reader // of read alone
+	reader *window.Reader // of read alone, and so is
+	reads  map[int]*lane  // whom it reads for: a page is for the lane whose place it was read from, not for a later one of that number
 
 	mu     sync.Mutex
 	lanes  map[int]*lane
 	parts  map[int]bool // lanes that work no more and are being given back
 	joins  []join       // lanes that the reader is to take in, and
-	leaves []int        // to let go
+	leaves []*lane      // to let go
 	wake   chan struct{}
 
 	foreign map[int64]bool // positions that were loaded: they may be in use elsewhere
@@ -72,12 +73,13 @@ type session struct {
 }
 
 type join struct {
-	lane int
+	lane *lane
 	from window.Open
 }
 
 var (
 	errSessionOver  = errors.New("the session is over")
+	errHalted       = errors.New("the lane is to be given back")
 	errLanesChanged = errors.New("the number of lanes has changed")
 	errPaused       = errors.New("the subscription is paused: `commitrelay subscriptions resume` it")
 )
@@ -94,7 +96,7 @@ func (g *group) session(ctx, hard context.Context, once bool) (n int, err error)
 	s := &session{
 		group: g, soft: ctx, hard: hard, once: once, run: reading.Run, width: width,
 		reader: window.NewReader(bounded{src, cfg.probeTime()}, reading),
-		lanes:  map[int]*lane{}, parts: map[int]bool{}, edges: map[int64]bool{}, foreign: map[int64]bool{},
+		lanes:  map[int]*lane{}, reads: map[int]*lane{}, parts: map[int]bool{}, edges: map[int64]bool{}, foreign: map[int64]bool{},
 		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), due: make(chan struct{}, 1),
 	}
 	s.ctx, s.fail = context.WithCancelCause(hard)
@@ -151,19 +153,19 @@ func (s *session) all() []*lane {
 }
 
 // join has the reader take a lane in; leave has it let go.
-func (s *session) join(lane int, from window.Open) {
+func (s *session) join(l *lane, from window.Open) {
 	s.mu.Lock()
-	s.joins = append(s.joins, join{lane, from})
+	s.joins = append(s.joins, join{l, from})
 	s.mu.Unlock()
 	notify(s.wake)
 }
 
-func (s *session) leave(lane int) {
+func (s *session) leave(l *lane) {
 	s.mu.Lock()
-	delete(s.lanes, lane)
-	s.parts[lane] = true
-	s.joins = slices.DeleteFunc(s.joins, func(j join) bool { return j.lane == lane })
-	s.leaves = append(s.leaves, lane)
+	delete(s.lanes, l.number)
+	s.parts[l.number] = true
+	s.joins = slices.DeleteFunc(s.joins, func(j join) bool { return j.lane == l })
+	s.leaves = append(s.leaves, l)
 	s.mu.Unlock()
 	notify(s.wake)
 }
@@ -214,7 +216,7 @@ func (s *session) quietPosition(ctx context.Context, l *lane, reason string) (*w
 				s.log.Warn("waiting for writers to end before catching up", "reason", reason, "held_by", held.Holders)
 			}
 			if !l.pause(backoff(50*time.Millisecond, 2*time.Second, n)) {
-				return nil, held
+				return nil, errHalted
 			}
 		case err != nil:
 			return nil, err

@@ -80,3 +80,32 @@ func TestStartNow(t *testing.T) {
 		t.Errorf("got events of the keys %s", got)
 	}
 }
+
+// A dead event blocks its key though nothing of the key came with it; one that dies behind another that waits does not block that.
+func TestDeadEventBlocksWhatComesLater(t *testing.T) {
+	t.Parallel()
+	pool := newOutbox(t)
+	sink := &capture{}
+	sink.setAnswer(judge(func(m relay.Message) error {
+		switch p := string(m.Event.Payload); {
+		case p == `"bad"`:
+			return relay.Permanent(errors.New("too large"))
+		case p == `"slow"` && m.Attempt < 3:
+			return relay.Retry(errors.New("not now"))
+		}
+		return nil
+	}))
+	cfg, _ := logged(t, sink)
+	cfg.Subscriptions[0].OnDead = relay.Block
+	start(t, pool, cfg)
+	insert(t, pool, "alone", `"bad"`)
+	testwait.Until(t, "it to be dead", func() bool { return parkedRows(t, pool) == "dead 1" })
+	insert(t, pool, "alone", `"behind"`)
+	testwait.Until(t, "the next one to wait", func() bool { return parkedRows(t, pool) == "dead 1, parked 1" })
+	mustExec(t, pool, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'user', 'pair', 'x', p::json FROM unnest(ARRAY['"slow"', '"bad"', '"last"']) WITH ORDINALITY AS e (p, n) ORDER BY n`)
+	testwait.Until(t, "the first one to arrive, and the second to be dead", func() bool { return parkedRows(t, pool) == "dead 2, parked 2" })
+	if got := fmt.Sprint(sink.payloads()); got != `["slow"]` {
+		t.Errorf("arrived: %s", got)
+	}
+}

@@ -72,7 +72,7 @@ func (s *session) share() (all bool, err error) {
 	case s.once && sh.Paused:
 		return false, errPaused
 	case s.gathered.Load():
-		return false, s.changeLanes(ctx, sh)
+		return false, s.changeLanes(sh)
 	}
 	s.tellOther(sh.Other)
 	target, why := s.target(sh)

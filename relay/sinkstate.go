@@ -55,7 +55,7 @@ func (st *sinkState) bad(l *lane, err error) {
 	}
 }
 
-// fine notes that the sink took all that a lane had, if it had anything.
+// fine notes that the sink took all that a lane had.
 func (st *sinkState) fine(l *lane) {
 	st.mu.Lock()
 	was := len(st.down)
@@ -74,6 +74,15 @@ func (st *sinkState) fine(l *lane) {
 		if h.SinkUp != nil {
 			h.SinkUp(l.sub.Name, after)
 		}
+	}
+}
+
+// idle notes that a lane has nothing for the sink. What it found of it before stands until the sink takes something.
+func (st *sinkState) idle(l *lane) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.down) == 0 {
+		l.state(Delivering, nil)
 	}
 }
 

@@ -216,7 +216,7 @@ func (s *Store) storeLanes(ctx context.Context, db querier, run window.Run, lane
 	}
 	args := []any{
 		lanes[0].Subscription, nums, epochs, run.ID, from, to, p, ahead, catchUp,
-		edges.ids, edges.snapshots, edges.hs, edges.nexts, edges.bounds, edges.floors, edges.runs, gone, run.Started,
+		edges.ids, edges.snapshots, edges.hs, edges.nexts, edges.bounds, edges.floors, edges.runs, gone, run.Started, lanes[0].Owner,
 	}
 	ids, err := collect(ctx, s, db, "lanes_store", args, pgx.RowTo[int])
 	stored := map[int]bool{}

@@ -57,7 +57,9 @@ func (s *Store) QuietPosition(ctx context.Context) (window.Reading, error) {
 	}
 	defer second.Release()
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%dms'", lockWait.Milliseconds())); err != nil {
+		// Writers wait behind this lock: nothing in here lasts, and it ends if we do not go on.
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%dms'; SET LOCAL statement_timeout = '5s'; "+
+			"SET LOCAL idle_in_transaction_session_timeout = '1s'", lockWait.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.sql["lock_events"]); err != nil {

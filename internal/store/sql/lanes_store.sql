@@ -15,7 +15,7 @@ WITH durable AS (
     FROM durable, :"schema".run AS r, :"schema".lanes AS l
     WHERE r.id = $4::uuid
       AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text = $18::text -- a copy has the same id
-      AND l.subscription = $1::text
+      AND l.subscription = $1::text AND l.owner = $19::uuid
       AND EXISTS (SELECT FROM given AS g WHERE g.lane = l.lane AND g.epoch = l.epoch)
     ORDER BY l.lane
     FOR NO KEY UPDATE OF l
