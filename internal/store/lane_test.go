@@ -193,7 +193,7 @@ func TestFencing(t *testing.T) {
 	if err := d.put(ctx, d.lane, now, window.Open{From: d.fullPosition(t, 99)}); err != nil {
 		t.Error(err)
 	}
-	if err := d.put(ctx, store.Lane{Subscription: "nobody", Epoch: 1}, now, window.Open{From: d.fullPosition(t, 99)}); !errors.Is(err, store.ErrFenced) {
+	if err := d.put(ctx, store.Lane{Subscription: "nobody", Owner: d.lane.Owner, Epoch: 1}, now, window.Open{From: d.fullPosition(t, 99)}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a lane that is not there: %v, want ErrFenced", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ const kafkaPartitions = 4
 type kafkaBroker struct {
 	run, dir, name string
 
+	busy             sync.Mutex // one restart at a time
 	port, controller int
 	server           *process
 	client           *kgo.Client // reads the topic
@@ -144,6 +146,8 @@ func (b *kafkaBroker) Addr() string { return net.JoinHostPort("127.0.0.1", strco
 func (b *kafkaBroker) URL(proxy string) string { return "kafka://" + proxy }
 
 func (b *kafkaBroker) Restart(ctx context.Context, down time.Duration, hard bool) error {
+	b.busy.Lock()
+	defer b.busy.Unlock()
 	if !hard {
 		if err := b.server.signal(syscall.SIGTERM); err != nil {
 			return fmt.Errorf("stop Kafka: %w", err)

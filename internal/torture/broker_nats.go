@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,6 +30,8 @@ func openNATSSink(f relayFlags, j *journal) (closingSink, string, error) {
 
 // natsBroker is a NATS server in a process of its own, with one stream.
 type natsBroker struct {
+	busy sync.Mutex // one restart at a time
+
 	program, dir, name string
 
 	addr     string
@@ -136,6 +139,8 @@ func (b *natsBroker) Addr() string { return b.addr }
 func (b *natsBroker) URL(proxy string) string { return "nats://" + proxy }
 
 func (b *natsBroker) Restart(ctx context.Context, down time.Duration, hard bool) error {
+	b.busy.Lock()
+	defer b.busy.Unlock()
 	if hard {
 		b.server.kill()
 	} else if err := b.stop(); err != nil {

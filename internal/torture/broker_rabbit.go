@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -24,6 +25,8 @@ func openRabbitSink(f relayFlags, _ *journal) (closingSink, string, error) {
 
 // rabbitBroker is an exchange with one queue in a RabbitMQ that runs already.
 type rabbitBroker struct {
+	busy sync.Mutex // one restart at a time
+
 	url, ctl, name string
 }
 
@@ -100,6 +103,8 @@ func (b *rabbitBroker) URL(proxy string) string {
 // Restart stops the broker inside its node, and starts it again: its connections break, what is in its
 // queues stays. hard makes no difference.
 func (b *rabbitBroker) Restart(ctx context.Context, down time.Duration, _ bool) error {
+	b.busy.Lock()
+	defer b.busy.Unlock()
 	if err := b.control("stop_app"); err != nil {
 		return err
 	}
