@@ -110,3 +110,35 @@ func TestPositionsOfTheDead(t *testing.T) {
 	start(t, pool, cfg)
 	testwait.Until(t, "it to be removed", func() bool { return count(t, pool, "SELECT count(*) FROM commitrelay.windows WHERE id = 7") == 0 })
 }
+
+// Events that come late, below numbers that are settled, are settled themselves when a relay stops just after them: the place
+// where it stands has no higher number then.
+func TestLateEventsAreStored(t *testing.T) {
+	t.Parallel()
+	pool := newOutbox(t)
+	sink, book := &capture{}, &ledger{}
+	older := begin(t, pool) // it stays, so that what is settled for good does not grow either
+	insertMany(t, older, "older", 1)
+	for round := range 3 {
+		cfg, _ := fleet(t, sink)
+		_, stop := start(t, pool, cfg)
+		waitShares(t, pool, "16")
+		late := begin(t, pool)
+		rows := insertMany(t, late, fmt.Sprint("late", round), 2)
+		book.write(t, pool, "a", 1)
+		book.wait(t, sink)
+		settled(t, pool)
+		if err := late.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		book.add(rows...)
+		book.wait(t, sink)
+		stop()
+	}
+	cfg, _ := fleet(t, sink)
+	start(t, pool, cfg)
+	waitShares(t, pool, "16")
+	book.write(t, pool, "b", 20)
+	book.wait(t, sink)
+	book.checkOnce(t, sink, pool)
+}

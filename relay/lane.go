@@ -223,16 +223,17 @@ func (l *lane) settle(page *window.Page) (done bool, err error) {
 
 // pass moves on over a page that holds nothing for the lane.
 func (l *lane) pass(page *window.Page) {
-	l.moveTo(l.after(page))
+	if page.At != nil {
+		l.stand(page.At)
+	} else {
+		l.moveTo(l.after(page))
+	}
 	l.sink.idle(l)
 }
 
 // after is what is settled once a page is.
 func (l *lane) after(page *window.Page) window.Open {
-	switch {
-	case page.At != nil:
-		return window.Open{From: page.At}
-	case page.Last:
+	if page.Last {
 		return window.Open{From: page.Window.To}
 	}
 	l.mu.Lock()
@@ -249,21 +250,36 @@ func above(seqs []int64, p int64) (left []int64) {
 	return left
 }
 
-// moveTo notes what is settled. It is stored later, but for a reader that only finds nothing again.
+// moveTo notes what is settled, to be stored soon.
 func (l *lane) moveTo(open window.Open) {
 	l.mu.Lock()
-	idle := open.Window == nil && l.open.Window == nil && reachOf(open.From) == l.stored && l.moved == l.kept
 	l.open = open
+	l.moved++
 	l.memory.settle()
-	if !idle {
+	l.forget()
+	l.mu.Unlock()
+	notify(l.dirty)
+}
+
+// stand notes a place where nothing was to be read. That is stored only if it says more than the last one: others come again and again.
+func (l *lane) stand(at *window.Position) {
+	l.mu.Lock()
+	news := l.open.Window != nil || reachOf(at) != l.stored || l.moved != l.kept
+	l.open = window.Open{From: at}
+	if news {
 		l.moved++
 	}
-	if open.Window == nil && open.From.Next >= l.memory.upTo {
-		l.memory.carried = nil
-	}
+	l.forget()
 	l.mu.Unlock()
-	if !idle {
+	if news {
 		notify(l.dirty)
+	}
+}
+
+// forget lets go of what was sent before a fault, once all of it has been passed again. The lane's mutex is held.
+func (l *lane) forget() {
+	if l.open.Window == nil && l.open.From.Next >= l.memory.upTo {
+		l.memory.carried = nil
 	}
 }
 

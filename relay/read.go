@@ -94,9 +94,16 @@ func (s *session) buffered(bytes int) {
 	}
 }
 
+// batch bounds what waits for one lane, in events and bytes: what two lanes may have, shared out among all that the relay has. The
+// smaller the share, the more calls of the sink there are at once.
+func (s *session) batch() (events, bytes int) {
+	cfg, n := &s.relay.cfg, max(1, len(s.reads))
+	return min(cfg.BatchEvents, max(2*cfg.BatchEvents/n, 20)), min(cfg.BatchBytes, max(2*cfg.BatchBytes/n, 64<<10))
+}
+
 // load says how a lane fares with what it has been handed.
 func (s *session) load(lane int) window.Load {
-	load := s.reads[lane].queue.load(s.relay.cfg.BatchEvents, s.relay.cfg.BatchBytes)
+	load := s.reads[lane].queue.load(s.batch())
 	if load == window.Some && s.relay.buffered.Load() > maxBuffered {
 		load = window.Full
 	}
@@ -118,7 +125,12 @@ func (s *session) hand(page *window.Page) {
 		}
 	}
 	for _, lane := range page.Lanes {
-		s.reads[lane].offer(parts[lane])
+		l, part, most := s.reads[lane], parts[lane], s.relay.cfg.BatchEvents
+		for len(part.Events) > most { // one call of the sink each
+			l.offer(&window.Page{Lanes: part.Lanes, Window: part.Window, Events: part.Events[:most:most], P: part.Events[most-1].Seq})
+			part.Events = part.Events[most:]
+		}
+		l.offer(part)
 	}
 }
 
@@ -127,7 +139,8 @@ func (l *lane) offer(page *window.Page) {
 	if len(page.Events) == 0 && !l.once && l.queue.skip(func() { l.pass(page) }) {
 		return
 	}
-	l.queue.put(page, l.relay.cfg.BatchEvents, l.relay.cfg.BatchBytes)
+	events, bytes := l.batch()
+	l.queue.put(page, events, bytes)
 }
 
 // bounded bounds the statements of a reader: a connection that has gone silent is given up. The probe is the first to meet

@@ -27,9 +27,6 @@ const (
 
 	// statementTime bounds a statement, so that a connection that has gone silent is given up.
 	statementTime = 30 * time.Second
-
-	// maxPageRows bounds the events read by one statement for all lanes.
-	maxPageRows = 8000
 )
 
 // session delivers a subscription within one server run. It ends when the relay stops, when the run ends, or when PostgreSQL
@@ -92,7 +89,7 @@ func (g *group) session(ctx, hard context.Context, once bool) (n int, err error)
 	}
 	cfg := &g.relay.cfg
 	src := g.store.NewReader(g.sub.Filter.AggregateTypes, g.sub.Filter.EventTypes, width,
-		min(cfg.BatchEvents*width, max(maxPageRows, cfg.BatchEvents)), cfg.BatchBytes)
+		min(width, 2)*cfg.BatchEvents, cfg.BatchBytes)
 	s := &session{
 		group: g, soft: ctx, hard: hard, once: once, run: reading.Run, width: width,
 		reader: window.NewReader(bounded{src, cfg.probeTime()}, reading),

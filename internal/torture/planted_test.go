@@ -49,8 +49,13 @@ var plants = []plant{
 		found:   func(r *Report) int { return r.Lost },
 	},
 	{
-		name: "no epoch check",
+		name: "no epoch check", // nor of the owner, which is there for servers that lack the last epochs
 		changes: []replacement{
+			{
+				"internal/store/sql/lanes_store.sql",
+				"AND l.owner = $19::uuid",
+				"AND $19::uuid IS NOT NULL",
+			},
 			{
 				"internal/store/sql/lanes_store.sql",
 				"WHERE g.lane = l.lane AND g.epoch = l.epoch)",
