@@ -94,11 +94,11 @@ func (s *session) buffered(bytes int) {
 	}
 }
 
-// batch bounds what waits for one lane, in events and bytes: what two lanes may have, shared out among all that the relay has. The
-// smaller the share, the more calls of the sink there are at once.
+// batch bounds what waits for one lane, in events and bytes: a batch, shared out among all the lanes that the relay has. The smaller
+// the share, the more calls of the sink there are at once.
 func (s *session) batch() (events, bytes int) {
 	cfg, n := &s.relay.cfg, max(1, len(s.reads))
-	return min(cfg.BatchEvents, max(2*cfg.BatchEvents/n, 20)), min(cfg.BatchBytes, max(2*cfg.BatchBytes/n, 64<<10))
+	return min(cfg.BatchEvents, max(cfg.BatchEvents/n, 20)), min(cfg.BatchBytes, max(cfg.BatchBytes/n, 64<<10))
 }
 
 // load says how a lane fares with what it has been handed.
