@@ -58,7 +58,7 @@ back and exits with 0; a second one ends at once.`,
 // run prepares everything, so that all that is wrong is reported at once, and delivers.
 func run(ctx context.Context, cfg config.Config, flags runFlags, stdout io.Writer, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // what is alive is little: collecting it more often costs less than the memory
+		debug.SetGCPercent(30) // what is alive is little: collecting it more often costs less than the memory
 	}
 	var faults []error
 	sinks, err := openSinks(cfg, stdout)
