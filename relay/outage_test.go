@@ -69,7 +69,7 @@ func TestPostgreSQLStops(t *testing.T) {
 	if err := c.Stop(pgtemp.Fast); err != nil {
 		t.Fatal(err)
 	}
-	const attempts = 5
+	const attempts = 10 // the first ones come from all that is at work
 	stopped := time.Now()
 	var before []int
 	for _, p := range proxies {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -237,10 +238,8 @@ func (c *edgeColumns) args() []any {
 }
 
 func (c *edgeColumns) add(p *window.Position) error {
-	for _, id := range c.ids {
-		if id == p.ID {
-			return nil
-		}
+	if slices.Contains(c.ids, p.ID) {
+		return nil
 	}
 	bounds, err := json.Marshal(p.Bounds)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestLaneChangesHands(t *testing.T) {
 	if mine.Epoch != 1 {
 		t.Errorf("the first epoch is %d, want 1", mine.Epoch)
 	}
-	if held, err := d.take(t, &theirs, time.Hour); held || err != nil {
+	if held, err := d.take(t, &theirs); held || err != nil {
 		t.Fatalf("another relay took a lane that is leased: %v, %v", held, err)
 	}
 	if held, err := d.renew(t, mine, time.Hour); !held || err != nil {
@@ -40,7 +40,7 @@ func TestLaneChangesHands(t *testing.T) {
 	if err := d.store.Release(ctx, mine); err != nil { // of an old epoch: nothing
 		t.Fatal(err)
 	}
-	if held, err := d.take(t, &theirs, time.Hour); held || err != nil {
+	if held, err := d.take(t, &theirs); held || err != nil {
 		t.Fatalf("another relay took a lane after a release that counts no more: %v, %v", held, err)
 	}
 	if err := d.store.Release(ctx, again); err != nil {

@@ -25,7 +25,7 @@ func (d *db) subscribe(t testing.TB, name string, lanes int) {
 }
 
 // acquireAll takes all free lanes of a subscription, by number.
-func (d *db) acquireAll(t testing.TB, name, owner string) []store.Lane {
+func (d *db) acquireAll(t testing.TB, name string) []store.Lane {
 	t.Helper()
 	lanes, err := d.store.Acquire(t.Context(), name, owner, 1024, time.Hour, nil)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestRenewSeveral(t *testing.T) {
 	d := newDB(t, migrate.Options{})
 	d.subscribe(t, "a", 2)
 	d.subscribe(t, "b", 2)
-	lanes := append(d.acquireAll(t, "a", owner), d.acquireAll(t, "b", owner)...)
+	lanes := append(d.acquireAll(t, "a"), d.acquireAll(t, "b")...)
 	d.exec(t, "UPDATE commitrelay.lanes SET owner = $1, epoch = epoch + 1 WHERE subscription = 'a' AND lane = 1", other)
 	stale := lanes[3]
 	stale.Epoch--
@@ -191,7 +191,7 @@ func TestStoreSeveralLanes(t *testing.T) {
 	d := newDB(t, migrate.Options{})
 	ctx := t.Context()
 	d.subscribe(t, "some", 4)
-	lanes := d.acquireAll(t, "some", owner)
+	lanes := d.acquireAll(t, "some")
 	run := d.position(t).Run
 	a, b, c := d.fullPosition(t, 10), d.fullPosition(t, 20), d.fullPosition(t, 30)
 	void, quiet := d.fullPosition(t, 40), d.fullPosition(t, 5)
@@ -262,7 +262,7 @@ func TestStoreSeveralLanes(t *testing.T) {
 
 	// They come back, catch up, and what nobody refers to goes.
 	d.exec(t, "UPDATE commitrelay.lanes SET owner = NULL WHERE subscription = 'some'")
-	lanes = d.acquireAll(t, "some", owner)
+	lanes = d.acquireAll(t, "some")
 	put([]window.Open{at, at, at, at}, a, b, void, quiet)
 	rows(1, "all stand at one position")
 	if open := loaded(3); open.Window != nil || get[int](t, d.pool, "SELECT count(*) FROM commitrelay.lanes WHERE catch_up IS NOT NULL") != 0 {
@@ -287,7 +287,7 @@ func TestStoreSeveralLanes(t *testing.T) {
 func TestStoresOfManyLanesMeet(t *testing.T) {
 	d := newDB(t, migrate.Options{})
 	d.subscribe(t, "some", 16)
-	lanes := d.acquireAll(t, "some", owner)
+	lanes := d.acquireAll(t, "some")
 	run := d.position(t).Run
 	done := make(chan error, 3)
 	for i := range 2 {

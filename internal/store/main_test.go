@@ -120,15 +120,15 @@ func connect(t testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
 
 func (d *db) acquire(t testing.TB, l *store.Lane) {
 	t.Helper()
-	if held, err := d.take(t, l, time.Hour); err != nil || !held {
+	if held, err := d.take(t, l); err != nil || !held {
 		t.Fatalf("acquire: %v, %v", held, err)
 	}
 }
 
 // take tries to take the one lane of a subscription.
-func (d *db) take(t testing.TB, l *store.Lane, lease time.Duration) (held bool, err error) {
+func (d *db) take(t testing.TB, l *store.Lane) (held bool, err error) {
 	t.Helper()
-	lanes, err := d.store.Acquire(t.Context(), l.Subscription, l.Owner, 1, lease, nil)
+	lanes, err := d.store.Acquire(t.Context(), l.Subscription, l.Owner, 1, time.Hour, nil)
 	if len(lanes) == 0 {
 		return false, err
 	}

@@ -120,7 +120,7 @@ func TestReadOnlyRole(t *testing.T) {
 	if r, err := d.store.QuietPosition(t.Context()); err != nil || r.H != 2 {
 		t.Errorf("QuietPosition: %+v, %v", r, err)
 	}
-	_, err := d.take(t, &d.lane, time.Hour)
+	_, err := d.take(t, &d.lane)
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || pgErr.Code != "25006" || !strings.HasPrefix(err.Error(), "lanes_acquire: ") {
 		t.Errorf("Acquire: %v; want an error that names the statement, and says read-only", err)
