@@ -127,7 +127,7 @@ func TestCrashHandsOutTheSameIDsAgain(t *testing.T) {
 				}
 			}
 			last := one[int64](t, pool, `SELECT last_value FROM outbox_events_seq`)
-			mustExec(t, pool, `DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM pg_current_xact_id(); ROLLBACK; END LOOP; END $$`)
+			mustExec(t, pool, `DO $$ BEGIN FOR i IN 1..58 LOOP PERFORM pg_current_xact_id(); ROLLBACK; END LOOP; END $$`)
 			ended := one[time.Time](t, pool, `SELECT clock_timestamp()`)
 			testwait.Until(t, "the relay to have read a position after the abort", func() bool {
 				return one[bool](t, pool, `SELECT count(*) > 0 FROM pg_stat_activity
