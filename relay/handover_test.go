@@ -20,32 +20,7 @@ import (
 
 // writing writes events of five keys until the returned function is called, and never far ahead of the sink.
 func writing(t testing.TB, pool *pgxpool.Pool, book *ledger, sink *capture) (end func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if len(book.rows()) > len(sink.messages())+200 {
-				continue
-			}
-			rows, err := tryInsert(context.WithoutCancel(ctx), pool, fmt.Sprint(n%5), 3)
-			if err != nil {
-				t.Errorf("write: %v", err)
-				return
-			}
-			book.add(rows...)
-		}
-	})
-	var once sync.Once
-	end = func() { once.Do(func() { cancel(); wg.Wait() }) }
-	t.Cleanup(end)
-	return end
+	return writingKeys(t, pool, book, sink, 5, 200)
 }
 
 // pausing takes everything after a pause, unless ctx ends first.

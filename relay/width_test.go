@@ -16,8 +16,9 @@ import (
 	"github.com/commitrelay/outbox/relay"
 )
 
-// writingKeys writes events of so many keys, "0" and up, until the returned function is called, and never far ahead of the sink.
-func writingKeys(t testing.TB, pool *pgxpool.Pool, book *ledger, sink *capture, keys int) (end func()) {
+// writingKeys writes events of so many keys, "0" and up, until the returned function is called, and never further ahead of the sink
+// than so many.
+func writingKeys(t testing.TB, pool *pgxpool.Pool, book *ledger, sink *capture, keys, ahead int) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -29,7 +30,7 @@ func writingKeys(t testing.TB, pool *pgxpool.Pool, book *ledger, sink *capture, 
 				return
 			case <-tick.C:
 			}
-			if len(book.rows()) > len(sink.messages())+1000 {
+			if len(book.rows()) > len(sink.messages())+ahead {
 				continue
 			}
 			rows, err := tryInsert(context.WithoutCancel(ctx), pool, fmt.Sprint(n%keys), 3)
@@ -92,7 +93,7 @@ func TestChangeLanesUnderLoad(t *testing.T) {
 		start(t, pool, cfg)
 		logs = append(logs, log)
 	}
-	end := writingKeys(t, pool, book, sink, 40)
+	end := writingKeys(t, pool, book, sink, 40, 1000)
 	ops := operator(t, pool)
 	shared := func(lanes int) {
 		t.Helper()
@@ -205,7 +206,7 @@ func TestPauseUnderLoad(t *testing.T) {
 		r, _ := start(t, pool, cfg)
 		relays = append(relays, r)
 	}
-	end := writingKeys(t, pool, book, sink, 40)
+	end := writingKeys(t, pool, book, sink, 40, 1000)
 	ops := operator(t, pool)
 	for range 3 {
 		arrivals(t, sink, 200)

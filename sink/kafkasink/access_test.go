@@ -11,6 +11,7 @@ import (
 
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -43,7 +44,7 @@ func TestUnreachableBrokers(t *testing.T) {
 			}
 			s := open(t, cfg)
 			errs := publishAll(t, s, []relay.Message{message("x")}, "unknown")
-			wantText(t, errs[0], "kafka: connect to "+strings.Split(test.url, ",")[0], test.want)
+			sinktest.ExpectText(t, errs[0], "kafka: connect to "+strings.Split(test.url, ",")[0], test.want)
 			if strings.Contains(errs[0].Error(), "s3cret") {
 				t.Errorf("the error shows the password: %v", errs[0])
 			}
@@ -66,7 +67,7 @@ func TestAnAdvertisedAddressThatIsWrong(t *testing.T) {
 		}
 	}
 	errs := publishAll(t, s, []relay.Message{message(topic)}, "unknown")
-	wantText(t, errs[0], "a broker cannot be reached", "lookup "+b.addr)
+	sinktest.ExpectText(t, errs[0], "a broker cannot be reached", "lookup "+b.addr)
 }
 
 func TestLogin(t *testing.T) {
@@ -101,7 +102,7 @@ func TestLogin(t *testing.T) {
 			open(t, Config{URL: inURL + "x@" + addr, SASLMechanism: mechanism}),
 		} {
 			errs := publishAll(t, s, batch, "unknown")
-			wantText(t, errs[0], addr, "user or password is wrong")
+			sinktest.ExpectText(t, errs[0], addr, "user or password is wrong")
 			if strings.Contains(errs[0].Error(), password) || strings.Contains(errs[0].Error(), encoded) {
 				t.Errorf("the error shows the password: %v", errs[0])
 			}
@@ -114,7 +115,7 @@ func TestLogin(t *testing.T) {
 	publishAll(t, open(t, Config{URL: plain}), batch, "published")
 	publishAll(t, open(t, Config{URL: plain, SASLMechanism: "scram-sha-512"}), batch, "published")
 	errs := publishAll(t, open(t, Config{URL: plain, Password: "wrong", User: "app"}), batch, "unknown")
-	wantText(t, errs[0], "user or password is wrong")
+	sinktest.ExpectText(t, errs[0], "user or password is wrong")
 }
 
 func TestTLS(t *testing.T) {
@@ -125,7 +126,7 @@ func TestTLS(t *testing.T) {
 	publishAll(t, open(t, Config{URL: url, CAFile: ca}), batch, "published")
 	publishAll(t, open(t, Config{URL: url, CAFile: ca, SASLMechanism: "scram-sha-256"}), batch, "published")
 	errs := publishAll(t, open(t, Config{URL: url}), batch, "unknown")
-	wantText(t, errs[0], "certificate")
+	sinktest.ExpectText(t, errs[0], "certificate")
 }
 
 // A topic that the user may see and not write to, and one that it may not even see.
@@ -163,6 +164,6 @@ func TestAuthorization(t *testing.T) {
 		return errors.As(s.Publish(t.Context(), batch), &e) && e.Errs[1] != nil && e.Errs[2] != nil
 	})
 	errs := publishAll(t, s, batch, "published", "unavailable", "unavailable", "published", "unknown")
-	wantText(t, errs[1], readOnly, "TOPIC_AUTHORIZATION_FAILED")
-	wantText(t, errs[2], hidden, "TOPIC_AUTHORIZATION_FAILED")
+	sinktest.ExpectText(t, errs[1], readOnly, "TOPIC_AUTHORIZATION_FAILED")
+	sinktest.ExpectText(t, errs[2], hidden, "TOPIC_AUTHORIZATION_FAILED")
 }

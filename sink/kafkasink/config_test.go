@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -14,16 +15,16 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 		URL: "kafka://host/topic", Password: "s3cret", SASLMechanism: "gssapi", CertFile: "absent.pem",
 		Compression: "rar", MaxMessageBytes: 10, AckTimeout: -1,
 	})
-	wantText(t, err, "nothing may follow the host", "password without a user", `"gssapi"`, "certificate", `"rar"`, "max message bytes 10", "negative")
+	sinktest.ExpectText(t, err, "nothing may follow the host", "password without a user", `"gssapi"`, "certificate", `"rar"`, "max message bytes 10", "negative")
 	if strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("the error shows a secret: %v", err)
 	}
 	_, err = New(Config{})
-	wantText(t, err, "url", "kafka://HOST:9092")
+	sinktest.ExpectText(t, err, "url", "kafka://HOST:9092")
 	_, err = New(Config{URL: "kafka://host", SASLMechanism: "scram-sha-512"})
-	wantText(t, err, "scram-sha-512 without a user")
+	sinktest.ExpectText(t, err, "scram-sha-512 without a user")
 	_, err = New(Config{URL: "kafka://host", CAFile: "config_test.go"})
-	wantText(t, err, "no certificate")
+	sinktest.ExpectText(t, err, "no certificate")
 }
 
 func TestURL(t *testing.T) {

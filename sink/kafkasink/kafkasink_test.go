@@ -11,6 +11,7 @@ import (
 	"github.com/commitrelay/outbox/internal/tcpproxy"
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -100,7 +101,7 @@ func TestAMissingTopic(t *testing.T) {
 		want = append(want, "published", "unavailable")
 	}
 	errs := publishAll(t, s, batch, want...)
-	wantText(t, errs[1], missing, "does not exist")
+	sinktest.ExpectText(t, errs[1], missing, "does not exist")
 	testwait.Until(t, "those for the other topic arrive", func() bool { return len(r.records()) == 500 })
 	topics, err := b.admin.ListTopics(t.Context(), missing)
 	if err != nil || topics.Has(missing) {
@@ -130,7 +131,7 @@ func TestATopicThatIsDeletedAndMadeAnew(t *testing.T) {
 	publishAll(t, s, batch, "published", "published", "published")
 	b.delete(topic)
 	errs := publishAll(t, s, batch, "unavailable", "published", "unavailable")
-	wantText(t, errs[0], topic, "does not exist")
+	sinktest.ExpectText(t, errs[0], topic, "does not exist")
 	b.create(topic, 1)
 	publishAll(t, s, batch, "published", "published", "published")
 	b.delete(topic)
@@ -186,7 +187,7 @@ func TestNothingPassesARefusedRecord(t *testing.T) {
 		batch = append(batch, message(topic)) // of another key, behind it in the same partition
 		want = append(want, "published")
 		errs := publishAll(t, s, batch, want...)
-		wantText(t, errs[21], "record of 2097", "max.message.bytes 1048588", topic)
+		sinktest.ExpectText(t, errs[21], "record of 2097", "max.message.bytes 1048588", topic)
 		first := 1 + round*41
 		taken := append(slices.Clone(batch[:21]), batch[40])
 		testwait.Until(t, "those that were taken arrive", func() bool { return len(r.ids()) >= first+22 })
@@ -249,9 +250,9 @@ func TestTheLimitToTheByte(t *testing.T) {
 	}
 	publishAll(t, s, []relay.Message{sized(19_999), sized(20_000), sized(20_001)}, "published", "published", "permanent")
 	errs := publishAll(t, s, []relay.Message{sized(20_001), sized(30_000), sized(30_001), sized(20_000)}, "permanent", "permanent", "permanent", "published")
-	wantText(t, errs[0], "record of 20001 bytes", "max.message.bytes 20000")
-	wantText(t, errs[1], "record of 30000 bytes", "max.message.bytes 20000")
-	wantText(t, errs[2], "record of 30001 bytes", "max message size of 30000")
+	sinktest.ExpectText(t, errs[0], "record of 20001 bytes", "max.message.bytes 20000")
+	sinktest.ExpectText(t, errs[1], "record of 30000 bytes", "max.message.bytes 20000")
+	sinktest.ExpectText(t, errs[2], "record of 30001 bytes", "max message size of 30000")
 }
 
 // A cut connection is healed by the client, and the broker stores once what it got twice.
@@ -300,7 +301,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 	publishAll(t, s, batch, "published")
 	px.PauseOpen(tcpproxy.Both)
 	errs := publishAll(t, s, batch, "unknown")
-	wantText(t, errs[0], "no acknowledgement for 1s")
+	sinktest.ExpectText(t, errs[0], "no acknowledgement for 1s")
 	testwait.UntilNil(t, "published on another connection", func() error { return s.Publish(t.Context(), batch) })
 }
 
@@ -318,9 +319,9 @@ func TestNothingIsSentBehindOurBack(t *testing.T) {
 	px.Refuse()
 	px.Cut()
 	errs := publishAll(t, s, []relay.Message{lost}, "unknown")
-	wantText(t, errs[0], "no acknowledgement", "connection refused", px.Addr())
+	sinktest.ExpectText(t, errs[0], "no acknowledgement", "connection refused", px.Addr())
 	errs = publishAll(t, s, []relay.Message{lost}, "unknown")
-	wantText(t, errs[0], "kafka: connect to kafka://"+b.addr, "connection refused")
+	sinktest.ExpectText(t, errs[0], "kafka: connect to kafka://"+b.addr, "connection refused")
 	if err := px.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -350,8 +351,8 @@ func TestCallsDoNotShareTheirFate(t *testing.T) {
 	testwait.Until(t, "the first call waits", func() bool { return len(r.records()) == 2 })
 	publishAll(t, s, second, "published")
 	cancel()
-	errs := check(t, first, testwait.Recv(t, "the first call ends", waiting), "unknown")
-	wantText(t, errs[0], context.Canceled.Error(), topic)
+	errs := sinktest.Expect(t, first, testwait.Recv(t, "the first call ends", waiting), "unknown")
+	sinktest.ExpectText(t, errs[0], context.Canceled.Error(), topic)
 	publishAll(t, s, second, "published")
 	if len(s.all) != 1 {
 		t.Errorf("%d clients are open, want the second one", len(s.all))
@@ -374,8 +375,8 @@ func TestCloseEndsPublish(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, testwait.Recv(t, "Publish returns", done), "closed")
-	wantText(t, s.Publish(t.Context(), []relay.Message{message(topic)}), "closed")
+	sinktest.ExpectText(t, testwait.Recv(t, "Publish returns", done), "closed")
+	sinktest.ExpectText(t, s.Publish(t.Context(), []relay.Message{message(topic)}), "closed")
 }
 
 // Old clients are replaced, one at a time, when they are idle.

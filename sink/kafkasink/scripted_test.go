@@ -9,6 +9,7 @@ import (
 
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -90,7 +91,7 @@ func TestTooFewReplicas(t *testing.T) {
 	s := open(t, Config{URL: url, AckTimeout: 2 * time.Second})
 	batch := append(keyed("k", message("stuck"), message("ok")), message("ok"), message("stuck"))
 	errs := publishAll(t, s, batch, "unknown", "unknown", "published", "unknown")
-	wantText(t, errs[0], "stuck", "not confirmed")
+	sinktest.ExpectText(t, errs[0], "stuck", "not confirmed")
 	if len(s.all) != 1 {
 		t.Errorf("%d clients are open, want the one: it had no part in that", len(s.all))
 	}
@@ -132,7 +133,7 @@ func TestOneBadRecordAmongMany(t *testing.T) {
 				want, arrive = slices.Repeat([]string{"unknown"}, len(batch)), 0
 			}
 			errs := publishAll(t, s, batch, want...)
-			wantText(t, errs[12], "topic", test.with.Message)
+			sinktest.ExpectText(t, errs[12], "topic", test.with.Message)
 			publishAll(t, s, []relay.Message{message("topic")}, "published")
 			testwait.Until(t, "the others arrive", func() bool { return len(r.records()) == arrive+1 })
 		})
@@ -171,7 +172,7 @@ func TestALimitThatNobodyTells(t *testing.T) {
 	large := message("topic")
 	large.Event.Payload = make([]byte, 20_000)
 	errs := publishAll(t, s, append(batch, large), append(want, "permanent")...)
-	wantText(t, errs[200], "record of 20", "max.message.bytes")
+	sinktest.ExpectText(t, errs[200], "record of 20", "max.message.bytes")
 	testwait.Until(t, "all arrive", func() bool { return len(r.ids()) == len(batch) })
 	if !slices.Equal(r.ids(), idsOf(batch)) {
 		t.Errorf("the records are out of order")

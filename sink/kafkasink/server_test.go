@@ -210,34 +210,5 @@ func message(topic string) relay.Message {
 // publishAll expects outcomes, one word per message, and returns the errors.
 func publishAll(t *testing.T, s *Sink, batch []relay.Message, want ...string) []error {
 	t.Helper()
-	return check(t, batch, s.Publish(t.Context(), batch), want...)
-}
-
-func check(t *testing.T, batch []relay.Message, err error, want ...string) []error {
-	t.Helper()
-	errs := make([]error, len(batch))
-	var b *relay.BatchError
-	switch {
-	case errors.As(err, &b):
-		copy(errs, b.Errs)
-	default:
-		for i := range errs {
-			errs[i] = err
-		}
-	}
-	for i, e := range errs {
-		if got := relay.OutcomeOf(e); got != want[i] {
-			t.Errorf("message %d (%.100q): outcome %s, want %s: %v", i, batch[i].Topic, got, want[i], e)
-		}
-	}
-	return errs
-}
-
-func wantText(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("error is %v, want %q in it", err, part)
-		}
-	}
+	return sinktest.Expect(t, batch, s.Publish(t.Context(), batch), want...)
 }

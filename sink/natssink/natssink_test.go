@@ -3,7 +3,6 @@ package natssink
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/commitrelay/outbox/internal/tcpproxy"
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,32 +22,7 @@ import (
 // publishAll expects outcomes, one word per message, and returns the errors.
 func publishAll(t *testing.T, s *Sink, batch []relay.Message, want ...string) []error {
 	t.Helper()
-	err := s.Publish(t.Context(), batch)
-	errs := make([]error, len(batch))
-	var b *relay.BatchError
-	switch {
-	case errors.As(err, &b):
-		copy(errs, b.Errs)
-	default:
-		for i := range errs {
-			errs[i] = err
-		}
-	}
-	for i, e := range errs {
-		if got := relay.OutcomeOf(e); got != want[i] {
-			t.Errorf("message %d (%.100q): outcome %s, want %s: %v", i, batch[i].Topic, got, want[i], e)
-		}
-	}
-	return errs
-}
-
-func wantText(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("error is %v, want %q in it", err, part)
-		}
-	}
+	return sinktest.Expect(t, batch, s.Publish(t.Context(), batch), want...)
 }
 
 func TestConfigFaultsAreReportedTogether(t *testing.T) {
@@ -55,7 +30,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 		URL: "http://u:s3cret@host, nats://", User: "u", Token: "s3cret", CredsFile: "absent.creds", CertFile: "absent.pem",
 		InboxPrefix: "a b", Stream: "a.b", AckTimeout: -1,
 	})
-	wantText(t, err, "nats:// or tls://", "no host", "more than one way", "absent.creds", "certificate", "inbox prefix", `stream "a.b"`, "negative")
+	sinktest.ExpectText(t, err, "nats:// or tls://", "no host", "more than one way", "absent.creds", "certificate", "inbox prefix", `stream "a.b"`, "negative")
 	if strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("the error shows a secret: %v", err)
 	}
@@ -67,7 +42,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = New(Config{URL: "nats://h", NKeySeedFile: seed})
-	wantText(t, err, seed)
+	sinktest.ExpectText(t, err, seed)
 	if err != nil && strings.Contains(err.Error(), "SUANOTASEED") {
 		t.Errorf("the error shows the seed: %v", err)
 	}
@@ -92,7 +67,7 @@ func TestUnreachableServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, Config{URL: test.url, User: "user", Password: "s3cret", ConnectTimeout: 300 * time.Millisecond})
 			errs := publishAll(t, s, []relay.Message{message("x")}, "unknown")
-			wantText(t, errs[0], "nats: connect to", test.want, strings.Split(test.url, ",")[0])
+			sinktest.ExpectText(t, errs[0], "nats: connect to", test.want, strings.Split(test.url, ",")[0])
 			if strings.Contains(errs[0].Error(), "s3cret") {
 				t.Errorf("the error shows the password: %v", errs[0])
 			}
@@ -115,7 +90,7 @@ func TestWaysToGetIn(t *testing.T) {
 			open(t, Config{URL: "nats://us%40er:" + encoded + "x@" + addr}),
 		} {
 			errs := publishAll(t, s, []relay.Message{message("s")}, "unknown")
-			wantText(t, errs[0], addr, "Authorization")
+			sinktest.ExpectText(t, errs[0], addr, "Authorization")
 			if strings.Contains(errs[0].Error(), password) || strings.Contains(errs[0].Error(), encoded) {
 				t.Errorf("the error shows the password: %v", errs[0])
 			}
@@ -167,7 +142,7 @@ func TestTLS(t *testing.T) {
 	noCA := full
 	noCA.CAFile = ""
 	errs := publishAll(t, open(t, noCA), []relay.Message{message("s")}, "unknown")
-	wantText(t, errs[0], "certificate")
+	sinktest.ExpectText(t, errs[0], "certificate")
 }
 
 func TestPermissions(t *testing.T) {
@@ -190,8 +165,8 @@ func TestPermissions(t *testing.T) {
 	batch := []relay.Message{message("s.ok"), message("s.secret"), message("s.ok"), message("s.ok"), message("s.nowhere")}
 	batch[3].Event.AggregateID = batch[1].Event.AggregateID
 	errs := publishAll(t, some, batch, "published", "unavailable", "published", "unknown", "unavailable")
-	wantText(t, errs[1], `"s.secret"`, "Permissions Violation")
-	wantText(t, errs[4], `"s.nowhere"`) // although the account may not ask which stream has it
+	sinktest.ExpectText(t, errs[1], `"s.secret"`, "Permissions Violation")
+	sinktest.ExpectText(t, errs[4], `"s.nowhere"`) // although the account may not ask which stream has it
 	publishAll(t, some, batch[4:], "unavailable")
 	info, err := st.Info(t.Context())
 	if err != nil {
@@ -203,7 +178,7 @@ func TestPermissions(t *testing.T) {
 
 	deaf := open(t, Config{URL: url, User: "deaf", Password: "x", AckTimeout: 2 * time.Second})
 	errs = publishAll(t, deaf, []relay.Message{message("s.ok")}, "unknown")
-	wantText(t, errs[0], "inbox prefix", "_INBOX.")
+	sinktest.ExpectText(t, errs[0], "inbox prefix", "_INBOX.")
 	deaf = open(t, Config{URL: url, User: "deaf", Password: "x", InboxPrefix: "other"})
 	publishAll(t, deaf, []relay.Message{message("s.ok")}, "published")
 }
@@ -212,7 +187,7 @@ func TestNoJetStreamIsNoFaultOfTheSubject(t *testing.T) {
 	srv := embedded(t, func(o *server.Options) { o.JetStream = false })
 	s := open(t, Config{URL: srv.ClientURL()})
 	errs := publishAll(t, s, []relay.Message{message("a"), message("b")}, "unknown", "unknown")
-	wantText(t, errs[0], "JetStream does not answer")
+	sinktest.ExpectText(t, errs[0], "JetStream does not answer")
 }
 
 func TestStreamOption(t *testing.T) {
@@ -222,9 +197,9 @@ func TestStreamOption(t *testing.T) {
 	stream(t, js, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}})
 	s := open(t, Config{URL: srv.ClientURL(), Stream: "MINE"})
 	errs := publishAll(t, s, []relay.Message{message("mine"), message("other")}, "published", "unavailable")
-	wantText(t, errs[1], `"OTHER"`, `"MINE"`)
+	sinktest.ExpectText(t, errs[1], `"OTHER"`, `"MINE"`)
 	errs = publishAll(t, s, []relay.Message{message("mine")}, "unknown") // full: the whole sink is
-	wantText(t, errs[0], "maximum messages exceeded")
+	sinktest.ExpectText(t, errs[0], "maximum messages exceeded")
 }
 
 func TestARepetitionIsPublishedAndStoredOnce(t *testing.T) {
@@ -268,7 +243,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 	publishAll(t, s, []relay.Message{message("s")}, "published")
 	px.PauseOpen(tcpproxy.Both)
 	errs := publishAll(t, s, []relay.Message{message("s")}, "unknown")
-	wantText(t, errs[0], "no acknowledgement", "no answer to a ping")
+	sinktest.ExpectText(t, errs[0], "no acknowledgement", "no answer to a ping")
 	publishAll(t, s, []relay.Message{message("s")}, "published")
 }
 
@@ -313,6 +288,6 @@ func TestCloseEndsPublish(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, testwait.Recv(t, "Publish returns", done), "closed")
-	wantText(t, s.Publish(t.Context(), []relay.Message{message("silent")}), "closed")
+	sinktest.ExpectText(t, testwait.Recv(t, "Publish returns", done), "closed")
+	sinktest.ExpectText(t, s.Publish(t.Context(), []relay.Message{message("silent")}), "closed")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/commitrelay/outbox/internal/tcpproxy"
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/relay"
+	"github.com/commitrelay/outbox/sink/sinktest"
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
@@ -21,7 +22,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 		URL: "nats://u:s3cret@host, amqp://, amqp://h/?heartbeat=s3cret, amqp://h", Password: "s3cret", CAFile: "absent.pem",
 		Exchange: strings.Repeat("x", 256), ExchangeInTopic: true, MaxMessageBytes: -1, ContentType: strings.Repeat("x", 256),
 	})
-	wantText(t, err, "amqp:// or amqps://", "no host", "parameters", "password without a user", "absent.pem", "exclude each other", "256 bytes", "negative", "content type")
+	sinktest.ExpectText(t, err, "amqp:// or amqps://", "no host", "parameters", "password without a user", "absent.pem", "exclude each other", "256 bytes", "negative", "content type")
 	if strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("the error shows a secret: %v", err)
 	}
@@ -60,7 +61,7 @@ func TestUnreachableBrokers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, Config{URL: test.url}) // RabbitMQ takes three seconds to say that a password is wrong
 			errs := publishAll(t, s, []relay.Message{message("x")}, "unknown")
-			wantText(t, errs[0], append(test.parts, "rabbitmq: connect to")...)
+			sinktest.ExpectText(t, errs[0], append(test.parts, "rabbitmq: connect to")...)
 			if strings.Contains(errs[0].Error(), "s3cret") {
 				t.Errorf("the error shows the password: %v", errs[0])
 			}
@@ -132,8 +133,8 @@ func TestTheDefaultExchangeAndMaxMessageBytes(t *testing.T) {
 	batch := []relay.Message{message(queue), message(b.name + "absent"), message(queue)}
 	batch[2].Event.Payload = make([]byte, 101)
 	errs := publishAll(t, s, batch, "published", "unavailable", "permanent")
-	wantText(t, errs[1], "default exchange", b.name+"absent")
-	wantText(t, errs[2], "101", "100")
+	sinktest.ExpectText(t, errs[1], "default exchange", b.name+"absent")
+	sinktest.ExpectText(t, errs[2], "101", "100")
 }
 
 // The sink's own exchange is a matter of the whole sink: nothing is parked, and it goes on when
@@ -143,7 +144,7 @@ func TestAMissingExchangeOfTheSink(t *testing.T) {
 	s := open(t, Config{URL: b.url.String(), Exchange: b.name + "late"})
 	batch := []relay.Message{message("a"), message("b")}
 	errs := publishAll(t, s, batch, "unknown", "unknown")
-	wantText(t, errs[0], b.name+"late", "404")
+	sinktest.ExpectText(t, errs[0], b.name+"late", "404")
 	b.queue("q", b.exchange("late"), "#", nil)
 	publishAll(t, s, batch, "published", "published")
 
@@ -151,7 +152,7 @@ func TestAMissingExchangeOfTheSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs = publishAll(t, s, batch, "unknown", "unknown")
-	wantText(t, errs[0], b.name+"late", "404")
+	sinktest.ExpectText(t, errs[0], b.name+"late", "404")
 	b.exchange("late") // for the cleanup, too
 	publishAll(t, s, batch, "unavailable", "unavailable")
 }
@@ -173,7 +174,7 @@ func TestOneTooLargeAmongMany(t *testing.T) {
 		batch, want = append(batch, m), append(want, word)
 	}
 	errs := publishAll(t, s, batch, want...)
-	wantText(t, errs[50], "2097152", "larger than max", "1048576")
+	sinktest.ExpectText(t, errs[50], "2097152", "larger than max", "1048576")
 	distinct := map[string]bool{}
 	testwait.Until(t, "99 messages arrive", func() bool {
 		for _, d := range r.deliveries() {
@@ -211,7 +212,7 @@ func TestAMissingExchangeLosesNoNeighbour(t *testing.T) {
 	want := slices.Repeat([]string{"published"}, len(batch))
 	want[2] = "unavailable"
 	errs := publishAll(t, s, batch, want...)
-	wantText(t, errs[2], doomed, "404")
+	sinktest.ExpectText(t, errs[2], doomed, "404")
 	distinct := map[string]bool{}
 	testwait.Until(t, "19 messages arrive", func() bool {
 		for _, d := range r.deliveries() {
@@ -232,7 +233,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 	publishAll(t, s, batch, "published")
 	px.PauseOpen(tcpproxy.Both)
 	errs := publishAll(t, s, batch, "unknown")
-	wantText(t, errs[0], "no confirm for")
+	sinktest.ExpectText(t, errs[0], "no confirm for")
 	testwait.UntilNil(t, "published on another connection", func() error { return s.Publish(t.Context(), batch) })
 }
 
@@ -249,7 +250,7 @@ func TestABlockedBroker(t *testing.T) {
 	testwait.Until(t, "the sink hears of it", func() bool { return s.conn.blockedCause() != nil })
 	// It is told at once, and nothing is sent that would wait in the broker's buffers.
 	errs := publishAll(t, s, []relay.Message{message("a"), message("b")}, "unknown", "unknown")
-	wantText(t, errs[0], "takes no messages", "low on memory")
+	sinktest.ExpectText(t, errs[0], "takes no messages", "low on memory")
 
 	inject.send(t, unblockedFrame())
 	testwait.Until(t, "the sink hears of it", func() bool { return s.conn.blockedCause() == nil })
@@ -280,8 +281,8 @@ func TestCloseEndsPublish(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, testwait.Recv(t, "Publish returns", done), "rabbitmq:")
-	wantText(t, s.Publish(t.Context(), []relay.Message{message("c")}), "closed")
+	sinktest.ExpectText(t, testwait.Recv(t, "Publish returns", done), "rabbitmq:")
+	sinktest.ExpectText(t, s.Publish(t.Context(), []relay.Message{message("c")}), "closed")
 }
 
 func TestSizeLimit(t *testing.T) {
