@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/commitrelay/outbox/internal/store"
@@ -107,11 +108,11 @@ func TestReadStatusOfRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := ""
+	var got strings.Builder
 	for _, r := range relays {
-		got += fmt.Sprintf("%s %q %v; ", r.Host, r.Configurations["all"].Topic, r.Serves("all"))
+		got.WriteString(fmt.Sprintf("%s %q %v; ", r.Host, r.Configurations["all"].Topic, r.Serves("all")))
 	}
-	if want := `h "a" true; h "b" true; old "" true; `; got != want {
-		t.Errorf("configurations: got %s, want %s", got, want)
+	if want := `h "a" true; h "b" true; old "" true; `; got.String() != want {
+		t.Errorf("configurations: got %s, want %s", got.String(), want)
 	}
 }

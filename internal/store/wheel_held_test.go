@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/commitrelay/outbox/internal/store"
 	"github.com/commitrelay/outbox/internal/testwait"
 	"github.com/commitrelay/outbox/internal/window"
