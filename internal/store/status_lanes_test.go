@@ -110,7 +110,7 @@ func TestReadStatusOfRequests(t *testing.T) {
 	}
 	var got strings.Builder
 	for _, r := range relays {
-		got.WriteString(fmt.Sprintf("%s %q %v; ", r.Host, r.Configurations["all"].Topic, r.Serves("all")))
+		fmt.Fprintf(&got, "%s %q %v; ", r.Host, r.Configurations["all"].Topic, r.Serves("all"))
 	}
 	if want := `h "a" true; h "b" true; old "" true; `; got.String() != want {
 		t.Errorf("configurations: got %s, want %s", got.String(), want)
