@@ -6,72 +6,28 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/commitrelay/outbox/internal/ident"
-	"github.com/commitrelay/outbox/internal/pgtest"
-	"github.com/commitrelay/outbox/migrate"
 )
 
 // The statements of the hot path walk the index on seq, whether or not the leaves were ever analysed (autovacuum leaves
 // them alone), whatever the limit and the filter.
 func TestPlans(t *testing.T) {
-	ctx := t.Context()
-	pool := pgtest.Pool(t)
-	if err := migrate.Up(ctx, pool, migrate.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(ctx, pool, ident.Table{Schema: "public", Name: "outbox_events"}, "commitrelay")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := pool.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+	p := newPlans(t)
+	p.exec(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'user', g::text, 'Created' || g % 7, '{}' FROM generate_series(1, 200000) AS g`)
 	var leaf string
-	if err := pool.QueryRow(ctx, "SELECT tableoid::regclass::text FROM outbox_events LIMIT 1").Scan(&leaf); err != nil {
+	if err := p.pool.QueryRow(t.Context(), "SELECT tableoid::regclass::text FROM outbox_events LIMIT 1").Scan(&leaf); err != nil {
 		t.Fatal(err)
 	}
 	// An empty leaf may be looked at in any way.
 	scan := regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on ` + leaf + `\b`)
 	sort := regexp.MustCompile(`(?m)^\s*(->)?\s*(Incremental )?Sort\b\s*$`)
-	const null = "NULL"
-	explain := func(name string, params ...string) (plan string) {
+	explain := func(name string, params ...string) string {
 		t.Helper()
-		conn, err := pool.Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Release()
-		values := make([][]byte, len(params))
-		for i, p := range params {
-			if p != null {
-				values[i] = []byte(p)
-			}
-		}
-		pg := conn.Conn().PgConn()
-		before := "BEGIN"
+		before := ""
 		if strings.HasSuffix(name, "page") { // as Page sends it
-			before += "; " + s.sql["in_order"]
+			before = p.store.sql["in_order"]
 		}
-		if _, err := pg.Exec(ctx, before).ReadAll(); err != nil {
-			t.Fatal(err)
-		}
-		result := pg.ExecParams(ctx, "EXPLAIN (COSTS OFF) "+s.sql[name], values, nil, nil, nil).Read()
-		if result.Err != nil {
-			t.Fatalf("%s: %v", name, result.Err)
-		}
-		if _, err := pg.Exec(ctx, "COMMIT").ReadAll(); err != nil {
-			t.Fatal(err)
-		}
-		for _, row := range result.Rows {
-			plan += string(row[0]) + "\n"
-		}
-		return plan
+		return p.explain("COSTS OFF", before, name, params...)
 	}
 	check := func(when, name string, params ...string) {
 		t.Helper()
@@ -106,16 +62,16 @@ func TestPlans(t *testing.T) {
 	const oneLane = "{f,f,t,f}"
 	for _, when := range []string{"never analysed", "analysed"} {
 		if when == "analysed" {
-			exec("ANALYZE")
+			p.exec("ANALYZE")
 		}
-		for _, p := range []string{"0", "150000", "199990"} {
-			check(when, "next_seq", p)
+		for _, seq := range []string{"0", "150000", "199990"} {
+			check(when, "next_seq", seq)
 			for _, filter := range []string{all, some} {
 				for _, limit := range []string{"1", "1000", "10000"} {
-					hi := map[string]string{"0": "100000"}[p] // 100000 more, as a reader asks
+					hi := map[string]string{"0": "100000"}[seq] // 100000 more, as a reader asks
 					for _, lanes := range []string{null, oneLane} {
-						check(when, "page", p, cmp.Or(hi, "200000"), "3:3:", "100000:100000:", all, filter, limit, "4", lanes)
-						check(when, "catch_up_page", p, cmp.Or(hi, "200000"), "3:3:", "0", "3:3:", "0", filter, all, limit, "4", lanes)
+						check(when, "page", seq, cmp.Or(hi, "200000"), "3:3:", "100000:100000:", all, filter, limit, "4", lanes)
+						check(when, "catch_up_page", seq, cmp.Or(hi, "200000"), "3:3:", "0", "3:3:", "0", filter, all, limit, "4", lanes)
 					}
 				}
 			}

@@ -92,6 +92,7 @@ CREATE TABLE :"schema".parked (
 );
 CREATE INDEX parked_due_idx ON :"schema".parked (subscription, lane, next_attempt) WHERE state <> 'dead';
 CREATE INDEX parked_key_idx ON :"schema".parked (subscription, lane, hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)), id) WHERE state <> 'dead';
+CREATE INDEX parked_dead_idx ON :"schema".parked (subscription, lane) WHERE state = 'dead';
 
 -- Relays alive, by their heartbeats. configurations says how each of its subscriptions is configured, which should be the
 -- same everywhere; health is what /readyz of that relay says.
