@@ -14,6 +14,7 @@ import (
 // giveBackAt has every lane given back once it has settled what lies before the position, where the reader stands with all of
 // them; nothing is read meanwhile. False: the number is not to change any more, or lanes have come or gone, and reading goes on.
 func (s *session) giveBackAt(lanes []int, at *window.Position) bool {
+	s.log.Debug("all lanes have been read up to one place", "lanes", len(lanes), "window", at.ID)
 	s.hand(&window.Page{Lanes: lanes, At: at}) // some may not have been told of a place where nothing was
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,6 +136,58 @@ func TestChangeLanesUnderLoad(t *testing.T) {
 			t.Errorf("relay %d: %q", i, loud)
 		}
 	}
+}
+
+// A change that is taken back while lanes have yet to settle leaves them at work, and a later one is made.
+func TestChangeLanesTakenBack(t *testing.T) {
+	t.Parallel()
+	pool := newOutbox(t)
+	sink, book := &capture{}, &ledger{}
+	var refusing atomic.Bool
+	sink.setAnswer(func(batch []relay.Message) error {
+		if refusing.Load() && slices.ContainsFunc(batch, func(m relay.Message) bool { return m.Event.AggregateID == "held" }) {
+			return errors.New("not now") // an outage: the lane cannot settle
+		}
+		return nil
+	})
+	cfg, log := logged(t, sink)
+	cfg.Lease = time.Minute
+	s := &cfg.Subscriptions[0]
+	s.Lanes, s.MaxBackoff = 8, 50*time.Millisecond
+	start(t, pool, cfg)
+	ops, ctx := operator(t, pool), bounded(t)
+	const together = "all lanes have been read up to one place"
+	book.writeAll(t, pool, manyKeys(), 1)
+	book.wait(t, sink)
+	for range 2 {
+		refusing.Store(true)
+		before := len(log.find(together))
+		book.writeAll(t, pool, append(manyKeys(), "held"), 1)
+		if err := ops.SetLanes(ctx, "all", 4); err != nil {
+			t.Fatal(err)
+		}
+		testwait.Until(t, "the lanes to be read up to one place", func() bool { return len(log.find(together)) > before })
+		if err := ops.SetLanes(ctx, "all", 8); err != nil {
+			t.Fatal(err)
+		}
+		written := len(book.rows())
+		book.writeAll(t, pool, manyKeys(), 1)
+		after := idsOf(book.rows()[written:])
+		testwait.Until(t, "other lanes to go on", func() bool {
+			return slices.ContainsFunc(sink.messages(), func(m relay.Message) bool { return after[m.Event.ID] })
+		})
+		refusing.Store(false)
+		book.wait(t, sink)
+	}
+	if err := ops.SetLanes(ctx, "all", 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := ops.AwaitLanes(ctx, "all", 4, nil); err != nil {
+		t.Fatal(err)
+	}
+	book.writeAll(t, pool, manyKeys(), 1)
+	book.wait(t, sink)
+	book.checkOnce(t, sink, pool)
 }
 
 // What was asked for while no relay runs the next one does; and a request can be taken back.

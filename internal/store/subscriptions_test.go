@@ -47,6 +47,32 @@ func TestPauseAndWantLanes(t *testing.T) {
 	}
 }
 
+// Whoever has paused a subscription can rely on it that nobody takes lanes from then on: not on a snapshot from before, either.
+func TestAcquireOfWhatIsBeingPaused(t *testing.T) {
+	d := newDB(t, migrate.Options{})
+	d.subscribe(t, "some", 8)
+	for _, pausing := range []bool{true, false} {
+		tx, err := d.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.WithoutCancel(t.Context()))
+		if _, err := tx.Exec(t.Context(), "UPDATE commitrelay.subscriptions SET paused = $1 WHERE name = 'some'", pausing); err != nil {
+			t.Fatal(err)
+		}
+		if lanes := d.acquireAll(t, "some"); len(lanes) > 0 {
+			t.Errorf("while paused = %v is being written: lanes %v were taken", pausing, numbers(lanes))
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lanes := d.acquireAll(t, "some")
+		if want := map[bool]int{true: 0, false: 8}[pausing]; len(lanes) != want {
+			t.Errorf("paused = %v: lanes %v were taken, want %d", pausing, numbers(lanes), want)
+		}
+	}
+}
+
 const parkSome = `INSERT INTO commitrelay.parked (subscription, lane, state, epoch, topic, seq, event_id, aggregate_type, aggregate_id, event_type, created_at)
 	SELECT $1, 0, s, 1, 't', 1000 + i, gen_random_uuid(), 'a', '1', 'C', now() FROM unnest(ARRAY['dead', 'parked', 'sending']) WITH ORDINALITY AS x (s, i)`
 
