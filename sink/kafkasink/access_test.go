@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,6 +69,19 @@ func TestAnAdvertisedAddressThatIsWrong(t *testing.T) {
 	}
 	errs := publishAll(t, s, []relay.Message{message(topic)}, "unknown")
 	sinktest.ExpectText(t, errs[0], "a broker cannot be reached", "lookup "+b.addr)
+}
+
+// A dial may end by the deadline a moment before the context says that it is over.
+func TestADialThatTimesOut(t *testing.T) {
+	t.Parallel()
+	s := open(t, Config{URL: "kafka://far:1", AckTimeout: time.Second, ConnectTimeout: time.Second})
+	s.connectTCP = func() func(context.Context, string, string) (net.Conn, error) {
+		return func(_ context.Context, network, _ string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+		}
+	}
+	errs := publishAll(t, s, []relay.Message{message("x")}, "unknown")
+	sinktest.ExpectText(t, errs[0], "kafka: connect to kafka://far:1: no answer within 1s", "a broker cannot be reached: dial tcp: i/o timeout")
 }
 
 func TestLogin(t *testing.T) {

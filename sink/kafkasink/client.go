@@ -91,7 +91,7 @@ func (s *Sink) connect(ctx context.Context, c *client) error {
 		return c.cause()
 	case ctx.Err() != nil:
 		err = context.Cause(ctx) // however it showed
-	case limited.Err() != nil:
+	case limited.Err() != nil || isTimeout(err): // a dialer's clock may be ahead of the context's
 		err = c.withDialError(tooLong)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		err = fmt.Errorf("user or password is wrong: %w", err)
@@ -99,6 +99,11 @@ func (s *Sink) connect(ctx context.Context, c *client) error {
 		err = fmt.Errorf("sasl mechanism %s: %w", s.cfg.SASLMechanism, err)
 	}
 	return fmt.Errorf("kafka: connect to %s: %w", s.to, err)
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 func (s *Sink) options(c *client) []kgo.Opt {
