@@ -1,6 +1,6 @@
 # Each verb with its ## line is shown by `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture torture-bugs check cross fmt fuzz services services-down
+.PHONY: help demo test million torture torture-bugs check cross fmt fuzz services services-down
 
 # Pinned tools; tools/go.mod keeps them out of everyone else's module graph.
 tool := go tool -modfile=tools/go.mod
@@ -25,6 +25,10 @@ demo: ## see events flow from PostgreSQL to a broker; ARGS="--duration 5s --json
 test: ## run all tests with the race detector; starts the servers they need
 	scripts/services up
 	eval "$$(scripts/services env)" && go test -race -count=1 -timeout 30m ./...
+
+million: ## drain a million events by relays that come and go, and see that a relay stays small: 5 minutes
+	@scripts/services up postgres
+	eval "$$(scripts/services env postgres)" && COMMITRELAY_TEST_EVENTS=1000000 go test -race -count=1 -timeout 60m -v -run '^TestProcesses$$/^(Memory|Backlog)$$' ./cmd/commitrelay
 
 torture: ## break relays at random for DURATION (60s); SEED, SINK=nats|rabbitmq|kafka, RELAYS, LANES, LEASE: docs/torture.md
 	@scripts/services install postgres

@@ -15,16 +15,17 @@ import (
 	"github.com/commitrelay/outbox/internal/testwait"
 )
 
-// A backlog of a million events waits, and a million more come in one transaction, which commits while
+// A large backlog waits, and as many events more come in one transaction, which commits while
 // the relay runs. The process stays small, and may be stopped in the middle of either.
 func (b built) memory(t *testing.T) {
-	const million, limit = 1_000_000, 64 // MiB
+	const limit = 64 // MiB
+	events := manyEvents(t) / 100 * 100
 	s := newSite(t, b, pgtest.URL(t))
 	ctx := t.Context()
 
 	began := time.Now()
-	s.exec(fill(`DO $$ BEGIN FOR i IN 1..10000 LOOP %s; COMMIT; END LOOP; END $$`, "a' || i || '-", 100))
-	t.Logf("a backlog of %d events written in %v", million, time.Since(began))
+	s.exec(fill(fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP %%s; COMMIT; END LOOP; END $$`, events/100), "a' || i || '-", 100))
+	t.Logf("a backlog of %d events written in %v", events, time.Since(began))
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func (b built) memory(t *testing.T) {
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	written := make(chan error, 1)
 	go func() {
-		_, err := tx.Exec(ctx, fill("%s", "b", million), pgx.QueryExecModeSimpleProtocol)
+		_, err := tx.Exec(ctx, fill("%s", "b", events), pgx.QueryExecModeSimpleProtocol)
 		written <- err
 	}()
 
@@ -44,8 +45,8 @@ func (b built) memory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if state.Msgs != million || state.NumSubjects != million {
-			t.Errorf("%s: %d messages of %d events arrived, want %d of as many", what, state.Msgs, state.NumSubjects, million)
+		if state.Msgs != events || state.NumSubjects != events {
+			t.Errorf("%s: %d messages of %d events arrived, want %d of as many", what, state.Msgs, state.NumSubjects, events)
 		}
 	}
 	var peaks []float64
@@ -53,16 +54,16 @@ func (b built) memory(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		s.broker.awaitMessages(t, 1)
-		s.broker.awaitMessages(t, million*4/10)
+		s.broker.awaitMessages(t, events*4/10)
 		p.running(t)
-		t.Logf("%.0f events/s", million*0.4/time.Since(began).Seconds())
+		t.Logf("%.0f events/s", float64(events)*0.4/time.Since(began).Seconds())
 		peaks = append(peaks, peakMemory(t, p))
 		p.stop(t)
 		return s.run(cfg)
 	}
 
 	p := halfway(s.run(cfg))
-	s.broker.awaitMessages(t, million)
+	s.broker.awaitMessages(t, events)
 	p.awaitCaughtUp(t, s)
 	complete("the backlog")
 	if err := s.broker.stream.Purge(ctx); err != nil {
@@ -79,7 +80,7 @@ func (b built) memory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = halfway(p)
-	s.broker.awaitMessages(t, million)
+	s.broker.awaitMessages(t, events)
 	p.awaitCaughtUp(t, s)
 	peaks = append(peaks, peakMemory(t, p))
 	p.stop(t)
@@ -94,7 +95,7 @@ func (b built) memory(t *testing.T) {
 }
 
 // fill is a statement around one that inserts n events of 200 bytes, whose keys begin with prefix.
-func fill(around, prefix string, n int) string {
+func fill(around, prefix string, n uint64) string {
 	return fmt.Sprintf(around, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'order', '%s' || g, 'OrderPaid', '"%s"' FROM generate_series(1, %d) AS g`, prefix, strings.Repeat("x", 198), n))
 }
