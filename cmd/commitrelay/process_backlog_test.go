@@ -83,7 +83,8 @@ func (b built) backlog(t *testing.T) {
 	arrived.count(t, s.broker)
 	published := maps.Clone(arrived.counts)
 	s.leaseOver(killed)
-	proxy.Delay(0) // what is left may go fast
+	// What is left may go fast.
+	proxy.Delay(0)
 	testwait.Until(t, "all to arrive", func() bool { // awaitMessages counts what comes twice, too
 		state, err := s.broker.state(t)
 		return err == nil && state.NumSubjects == events
