@@ -68,7 +68,7 @@ func (r rig) subscribe(name string, lanes int) {
 func (r rig) alive(id string, health string, subscriptions ...string) {
 	r.t.Helper()
 	pid := int(id[len(id)-1] - '0')
-	err := r.store.Heartbeat(r.t.Context(), store.RelayInfo{ID: id, Host: "host", PID: pid, Version: "v", Subscriptions: subscriptions, Lease: time.Hour, Health: []byte(health)})
+	err := r.store.Register(r.t.Context(), store.RelayInfo{ID: id, Host: "host", PID: pid, Version: "v", Subscriptions: subscriptions, Lease: time.Hour, Health: []byte(health)})
 	if err != nil {
 		r.t.Fatal(err)
 	}

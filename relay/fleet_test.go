@@ -100,6 +100,22 @@ func TestLanesOfTheDead(t *testing.T) {
 	book.checkOnce(t, sink, pool)
 }
 
+// A relay whose row is gone, as after a day of silence, comes back with its next heartbeat. Others count on it.
+func TestForgottenRelayComesBack(t *testing.T) {
+	t.Parallel()
+	pool := newOutbox(t)
+	cfg, _ := fleet(t, &capture{})
+	cfg.Lease = 2 * time.Second
+	start(t, pool, cfg)
+	waitShares(t, pool, "16")
+	mustExec(t, pool, "DELETE FROM commitrelay.relays")
+	testwait.Until(t, "it to be back", func() bool { return count(t, pool, "SELECT count(*) FROM commitrelay.relays") == 1 })
+	cfg, _ = fleet(t, &capture{})
+	cfg.Lease = 2 * time.Second
+	start(t, pool, cfg)
+	waitShares(t, pool, "8 8")
+}
+
 // What relays leave behind when they die is removed by those that live.
 func TestPositionsOfTheDead(t *testing.T) {
 	t.Parallel()

@@ -139,7 +139,11 @@ func (r *Relay) heartbeat(ctx context.Context, st *store.Store, within time.Dura
 	}
 	info := r.info
 	info.Health = r.health.json()
-	if err := st.Heartbeat(ctx, info); err != nil {
+	registered, err := st.Heartbeat(ctx, info)
+	if err == nil && !registered { // it has just begun, or was forgotten
+		err = st.Register(ctx, info)
+	}
+	if err != nil {
 		r.databaseDown(ctx, err)
 		return
 	}

@@ -350,7 +350,7 @@ func TestShare(t *testing.T) {
 	d.subscribe(t, "some", 8)
 	alive := func(i int, started string, subscriptions ...string) {
 		t.Helper()
-		err := d.store.Heartbeat(ctx, store.RelayInfo{ID: relayID(i), Host: "h", PID: i, Version: "v", Subscriptions: subscriptions, Lease: time.Hour, Health: []byte("{}")})
+		err := d.store.Register(ctx, store.RelayInfo{ID: relayID(i), Host: "h", PID: i, Version: "v", Subscriptions: subscriptions, Lease: time.Hour, Health: []byte("{}")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,6 +388,33 @@ func TestShare(t *testing.T) {
 	if _, err := d.store.Share(ctx, "nobody's", relayID(1)); err == nil || store.Transient(err) || !strings.Contains(err.Error(), "nobody's") {
 		t.Errorf("of a subscription that is not there: %v", err)
 	}
+}
+
+// A heartbeat that was broken off may reach the server after the goodbye. It must not bring the relay back: others would leave
+// it a share of the lanes until its lease is over.
+func TestHeartbeatAfterGoodbye(t *testing.T) {
+	d := newDB(t, migrate.Options{})
+	ctx := t.Context()
+	me := store.RelayInfo{ID: relayID(1), Host: "h", PID: 1, Version: "v", Subscriptions: []string{"some"}, Lease: time.Hour, Health: []byte("{}")}
+	beat := func(want bool) {
+		t.Helper()
+		me.Health = []byte(`{"beaten": true}`)
+		if registered, err := d.store.Heartbeat(ctx, me); err != nil || registered != want {
+			t.Errorf("registered = %v (%v), want %v", registered, err, want)
+		}
+	}
+	beat(false)
+	if err := d.store.Register(ctx, me); err != nil {
+		t.Fatal(err)
+	}
+	d.exec(t, "UPDATE commitrelay.relays SET heartbeat_at = now() - interval '1 min'")
+	beat(true)
+	same(t, "the relay", "true 0", get[string](t, d.pool, "SELECT (health ->> 'beaten') || ' ' || extract(minute FROM now() - heartbeat_at) FROM commitrelay.relays"))
+	if err := d.store.Goodbye(ctx, me.ID); err != nil {
+		t.Fatal(err)
+	}
+	beat(false)
+	same(t, "relays", 0, get[int](t, d.pool, "SELECT count(*) FROM commitrelay.relays"))
 }
 
 func TestDueKeysOfSeveralLanes(t *testing.T) {

@@ -24,14 +24,20 @@ type RelayInfo struct {
 	Configurations map[string]Subscription
 }
 
-// Heartbeat says that the relay lives.
-func (s *Store) Heartbeat(ctx context.Context, r RelayInfo) error {
+// Register says that the relay lives, from now on.
+func (s *Store) Register(ctx context.Context, r RelayInfo) error {
 	configurations, err := json.Marshal(r.Configurations)
 	if err != nil {
 		return err
 	}
-	return s.exec(ctx, s.pool, "heartbeat",
+	return s.exec(ctx, s.pool, "register",
 		r.ID, r.Host, r.PID, r.Version, r.Subscriptions, r.Lease.Seconds(), string(r.Health), string(configurations))
+}
+
+// Heartbeat says that a registered relay still lives. registered is false if it is not, or not any more.
+func (s *Store) Heartbeat(ctx context.Context, r RelayInfo) (registered bool, err error) {
+	_, err = s.row(ctx, s.pool, "heartbeat", []any{r.ID, string(r.Health)}, &registered)
+	return registered, err
 }
 
 // Goodbye says that the relay has stopped, and gives back the lanes that are still in its name.

@@ -95,7 +95,7 @@ func TestReadStatusOfRequests(t *testing.T) {
 		t.Errorf("paused, and 4 lanes are wanted: %+v", s)
 	}
 	for i, topic := range []string{"a", "b"} {
-		err := d.store.Heartbeat(t.Context(), store.RelayInfo{
+		err := d.store.Register(t.Context(), store.RelayInfo{
 			ID: relayID(i), Host: "h", Version: "v", Subscriptions: []string{"all"}, Lease: 1e12, Health: []byte("{}"),
 			Configurations: map[string]store.Subscription{"all": {Sink: "bus", Topic: topic}},
 		})

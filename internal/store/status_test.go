@@ -79,7 +79,7 @@ func TestReadStatus(t *testing.T) {
 
 	// A relay that is alive, and one that is not.
 	for _, r := range []store.RelayInfo{{ID: "00000000-0000-4000-8000-000000000001", Host: "h", PID: 7, Version: "v1", Subscriptions: []string{"all"}, Lease: 1e10, Health: []byte(`{"ready":true}`)}} {
-		if err := st.Heartbeat(ctx, r); err != nil {
+		if err := st.Register(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -108,7 +108,7 @@ func TestDrop(t *testing.T) {
 		d.exec(t, parkSome, name)
 	}
 	for i, subs := range [][]string{{"all", "some"}, {"all"}, {"some"}} {
-		if err := d.store.Heartbeat(ctx, store.RelayInfo{ID: relayID(i), Host: "h", PID: i, Version: "v", Subscriptions: subs, Lease: time.Hour, Health: []byte("{}")}); err != nil {
+		if err := d.store.Register(ctx, store.RelayInfo{ID: relayID(i), Host: "h", PID: i, Version: "v", Subscriptions: subs, Lease: time.Hour, Health: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
 	}

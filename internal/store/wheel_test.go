@@ -62,7 +62,7 @@ func (d *db) settle(t testing.TB) {
 // beat says that a relay lives which is configured for these subscriptions.
 func (d *db) beat(t testing.TB, relay string, subscriptions ...string) {
 	t.Helper()
-	err := d.store.Heartbeat(t.Context(), store.RelayInfo{
+	err := d.store.Register(t.Context(), store.RelayInfo{
 		ID: relay, Host: "h", Subscriptions: subscriptions, Lease: time.Hour, Health: []byte("{}"), Configurations: map[string]store.Subscription{},
 	})
 	if err != nil {
