@@ -31,8 +31,8 @@ const (
 	dead                  // given up
 )
 
-func newEntry(e *window.Event, topic string, attempts int) *entry {
-	return &entry{
+func newEntry(e *window.Event, topic string, attempts int) entry {
+	return entry{
 		msg:      Message{Event: e.Event, Topic: topic, Seq: e.Seq, Attempt: attempts + 1, CreatedAt: e.CreatedAt},
 		key:      store.KeyOf(&e.Event),
 		attempts: attempts,
@@ -54,8 +54,7 @@ type verdict struct {
 // attempt sends the pending entries in one call and notes what became of each. An entry stays pending if its outcome is
 // not known, or if the sink held it back behind one that died.
 func (l *lane) attempt(entries []*entry) (v verdict, err error) {
-	var batch []*entry
-	var msgs []Message
+	batch, msgs := make([]*entry, 0, len(entries)), make([]Message, 0, len(entries))
 	for _, e := range entries {
 		if e.fate == pending {
 			batch = append(batch, e)
@@ -76,7 +75,7 @@ func (l *lane) attempt(entries []*entry) (v verdict, err error) {
 
 	stopped := map[store.Key]bool{} // keys whose later events must wait
 	died := map[store.Key]bool{}
-	var ok []Message
+	ok := make([]Message, 0, len(batch))
 	for i, e := range batch {
 		switch o := outcomeOf(errs[i]); {
 		case o.kind == published:
@@ -195,7 +194,7 @@ func (l *lane) remember(e *entry) {
 	defer l.mu.Unlock()
 	m, k := l.memory, e.eventKey()
 	if e.row == 0 {
-		m.fresh[k] = true
+		m.fresh = append(m.fresh, k)
 		return
 	}
 	m.retried[k] = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/commitrelay/outbox/internal/store"
@@ -28,9 +27,9 @@ type group struct {
 // memory is what the sink has confirmed of a lane and is not stored. After a fault the stored position counts; what is in
 // here is read again but not sent again.
 type memory struct {
-	fresh   map[eventKey]bool // by the call that is not settled yet
-	sent    map[eventKey]bool // since the last store
-	storing map[eventKey]bool // being stored
+	fresh   []eventKey        // by the call that is not settled yet
+	sent    []eventKey        // since the last store
+	storing []eventKey        // being stored
 	carried map[eventKey]bool // from before a fault; nil once all from there has been read again, which it has
 	upTo    uint64            // at the end of a window that ends here or later: the newest end of one whose events were sent
 	retried map[eventKey]bool // parked events whose rows are not gone yet
@@ -42,7 +41,7 @@ type eventKey struct {
 }
 
 func newMemory() *memory {
-	return &memory{fresh: map[eventKey]bool{}, sent: map[eventKey]bool{}, retried: map[eventKey]bool{}}
+	return &memory{retried: map[eventKey]bool{}}
 }
 
 // sending notes that events of a window are about to be sent.
@@ -50,8 +49,8 @@ func (m *memory) sending(w *window.Window) { m.upTo = max(m.upTo, w.To.Next) }
 
 // settle notes that what is settled of the lane now includes what was sent last.
 func (m *memory) settle() {
-	maps.Copy(m.sent, m.fresh)
-	clear(m.fresh)
+	m.sent = append(m.sent, m.fresh...)
+	m.fresh = m.fresh[:0]
 }
 
 // carry keeps what was confirmed but not stored, over a fault.
@@ -59,12 +58,12 @@ func (m *memory) carry() {
 	if m.carried == nil {
 		m.carried = map[eventKey]bool{}
 	}
-	for _, keys := range []map[eventKey]bool{m.fresh, m.sent, m.storing} {
-		for k := range keys {
+	for _, keys := range [][]eventKey{m.fresh, m.sent, m.storing} {
+		for _, k := range keys {
 			m.carried[k] = true
 		}
 	}
-	m.fresh, m.sent, m.storing = map[eventKey]bool{}, map[eventKey]bool{}, nil
+	m.fresh, m.sent, m.storing = nil, nil, nil
 }
 
 // run delivers the subscription's share of lanes until ctx ends. hard ends when the time for shutdown is over.

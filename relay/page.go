@@ -61,11 +61,13 @@ func (l *lane) entries(page *window.Page) []*entry {
 	for _, seq := range l.open.Ahead {
 		ahead[seq] = true
 	}
+	all := make([]entry, len(page.Events))
 	entries := make([]*entry, len(page.Events))
 	for i := range page.Events {
 		ev := &page.Events[i]
 		topic, err := l.topic.render(&ev.Event)
-		e := newEntry(ev, topic, 0)
+		e := &all[i]
+		*e = newEntry(ev, topic, 0)
 		switch {
 		case ahead[ev.Seq], l.already(e):
 			e.fate = confirmed

@@ -210,11 +210,13 @@ func (l *lane) retryKeys(keys []store.Key, perKey int) error {
 	if err != nil {
 		return err
 	}
+	all := make([]entry, len(claimed))
 	entries := make([]*entry, len(claimed))
 	for i := range claimed {
 		// The topic is made anew: the template may have been mended since.
 		topic, err := l.topic.render(&claimed[i].Event.Event)
-		e := newEntry(&claimed[i].Event, topic, claimed[i].Attempts)
+		e := &all[i]
+		*e = newEntry(&claimed[i].Event, topic, claimed[i].Attempts)
 		e.row = claimed[i].RowID
 		switch {
 		case l.already(e):

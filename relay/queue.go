@@ -18,7 +18,8 @@ type queue struct {
 	moved  func(bytes int)
 }
 
-// newQueue calls moved whenever something has been put, with its size, or has been taken, with its size below zero.
+// newQueue calls moved whenever something has been put, with its size, or has been taken, with its size below zero; with zero
+// when the lane has come to its end.
 func newQueue(moved func(bytes int)) *queue {
 	return &queue{ready: make(chan struct{}, 1), moved: moved}
 }
@@ -58,8 +59,12 @@ func (q *queue) put(page *window.Page, maxEvents, maxBytes int) {
 func (q *queue) take() *window.Page {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	was := q.busy
 	q.busy = len(q.pages) > 0
 	if !q.busy {
+		if was {
+			q.moved(0) // the lane would take more at once
+		}
 		return nil
 	}
 	page := q.pages[0]
@@ -103,7 +108,7 @@ func (q *queue) load(maxEvents, maxBytes int) window.Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.events == 0:
+	case len(q.pages) == 0 && !q.busy:
 		return window.Dry
 	case q.events >= maxEvents || q.bytes >= maxBytes:
 		return window.Full

@@ -94,11 +94,18 @@ func (s *session) buffered(bytes int) {
 	}
 }
 
-// batch bounds what waits for one lane, in events and bytes: a batch, shared out among all the lanes that the relay has. The smaller
-// the share, the more calls of the sink there are at once.
+// readAhead is how many batches of events wait for all lanes together, so that those that are ahead of others need not part from
+// them, and pageBatches how many one statement reads: to plan it costs as much as to read 800 rows.
+const (
+	readAhead   = 4
+	pageBatches = 2
+)
+
+// batch bounds what waits for one lane, in events and bytes: its share of what is read ahead for all. The smaller the share,
+// the more calls of the sink there are at once. In bytes that is one batch for all: large events cost little to read.
 func (s *session) batch() (events, bytes int) {
 	cfg, n := &s.relay.cfg, max(1, len(s.reads))
-	return min(cfg.BatchEvents, max(cfg.BatchEvents/n, 20)), min(cfg.BatchBytes, max(cfg.BatchBytes/n, 64<<10))
+	return min(cfg.BatchEvents, max(readAhead*cfg.BatchEvents/n, 20)), min(cfg.BatchBytes, max(cfg.BatchBytes/n, 64<<10))
 }
 
 // load says how a lane fares with what it has been handed.

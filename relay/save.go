@@ -92,14 +92,9 @@ func (s *session) save(ctx context.Context, lanes []*lane) error {
 }
 
 // beginStore sets aside what is confirmed now: once that is stored it need not be remembered. endStore takes it back.
-func (m *memory) beginStore() { m.storing, m.sent = m.sent, map[eventKey]bool{} }
+func (m *memory) beginStore() { m.storing, m.sent = m.sent, nil }
 
-func (m *memory) endStore() {
-	for k := range m.storing {
-		m.sent[k] = true
-	}
-	m.storing = nil
-}
+func (m *memory) endStore() { m.sent, m.storing = append(m.storing, m.sent...), nil }
 
 // unused notes the positions that are being stored, and returns those that this session has stored before and no lane of it
 // needs any more. (A lane that comes to one of them later stores it again.)
@@ -182,7 +177,7 @@ func (l *lane) storeParking(open window.Open, parked []store.Parking) error {
 	l.open = open
 	l.moved++
 	l.kept, l.stored = l.moved, reachOf(open.From)
-	l.memory.sent, l.memory.fresh = map[eventKey]bool{}, map[eventKey]bool{}
+	l.memory.sent, l.memory.fresh = nil, nil
 	l.tellStored(map[int]bool{l.number: true})
 	return nil
 }

@@ -89,7 +89,7 @@ func (g *group) session(ctx, hard context.Context, once bool) (n int, err error)
 	}
 	cfg := &g.relay.cfg
 	src := g.store.NewReader(g.sub.Filter.AggregateTypes, g.sub.Filter.EventTypes, width,
-		cfg.BatchEvents, cfg.BatchBytes)
+		pageBatches*cfg.BatchEvents, cfg.BatchBytes)
 	s := &session{
 		group: g, soft: ctx, hard: hard, once: once, run: reading.Run, width: width,
 		reader: window.NewReader(bounded{src, cfg.probeTime()}, reading),

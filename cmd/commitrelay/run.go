@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"runtime/debug"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -57,9 +55,6 @@ back and exits with 0; a second one ends at once.`,
 
 // run prepares everything, so that all that is wrong is reported at once, and delivers.
 func run(ctx context.Context, cfg config.Config, flags runFlags, stdout io.Writer, log *slog.Logger) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(30) // what is alive is little: collecting it more often costs less than the memory
-	}
 	var faults []error
 	sinks, err := openSinks(cfg, stdout)
 	if err != nil {

@@ -159,9 +159,10 @@ func (r *Reader) adapt(rows, size int, broke bool) {
 
 func num(n int64) []byte { return strconv.AppendInt(nil, n, 10) }
 
-// arena holds the rows of a page in one piece of memory. Their parts are cut out of it at the end: it moves as it grows.
+// arena holds the rows of a page in two pieces of memory. Their parts are cut out of it at the end: it moves as it grows.
 type arena struct {
-	buf   []byte
+	buf   []byte // payloads and headers
+	ids   []byte // aggregate ids
 	rows  []rawEvent
 	names map[string]string
 }
@@ -178,7 +179,7 @@ type rawEvent struct {
 	headers [2]int
 }
 
-func (a *arena) size() int { return len(a.buf) + 64*len(a.rows) }
+func (a *arena) size() int { return len(a.buf) + len(a.ids) + 64*len(a.rows) }
 
 // add copies one row, in PostgreSQL's binary formats.
 func (a *arena) add(v [][]byte) {
@@ -188,11 +189,12 @@ func (a *arena) add(v [][]byte) {
 		lane:    int(binary.BigEndian.Uint32(v[8])),
 		aggType: a.name(v[2]),
 		evType:  a.name(v[4]),
-		aggID:   a.put(v[3]),
+		aggID:   [2]int{len(a.ids), len(a.ids) + len(v[3])},
 		payload: a.put(v[5]),
 		headers: a.put(v[6]),
 	}
 	copy(e.id[:], v[1])
+	a.ids = append(a.ids, v[3]...)
 	a.rows = append(a.rows, e)
 }
 
@@ -223,13 +225,14 @@ func (a *arena) events(fields []pgconn.FieldDescription) ([]window.Event, error)
 	}
 	jsonb := fields[5].DataTypeOID == pgtype.JSONBOID
 	events := make([]window.Event, len(a.rows))
+	ids := string(a.ids)
 	for i, raw := range a.rows {
 		e := &events[i]
 		e.Seq, e.Lane = raw.seq, raw.lane
 		e.CreatedAt = timestamp(raw.created)
 		e.ID = raw.id
 		e.AggregateType, e.Type = raw.aggType, raw.evType
-		e.AggregateID = string(a.buf[raw.aggID[0]:raw.aggID[1]])
+		e.AggregateID = ids[raw.aggID[0]:raw.aggID[1]]
 		if raw.payload[0] >= 0 {
 			from := raw.payload[0]
 			if jsonb {

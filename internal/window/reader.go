@@ -71,8 +71,8 @@ type Load int
 
 // The loads of a lane.
 const (
-	Dry  Load = iota // nothing: it would take more at once
-	Some             // it has enough for now, and would take more
+	Dry  Load = iota // nothing, and it has nothing to do
+	Some             // it is at work, and would take more
 	Full             // it takes no more
 )
 
