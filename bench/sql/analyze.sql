@@ -1,0 +1,2 @@
+-- Statistics of all tables, as autovacuum gives them after a while.
+ANALYZE;

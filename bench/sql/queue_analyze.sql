@@ -1,0 +1,2 @@
+-- Statistics, as autovacuum gives them after a while.
+ANALYZE :"table";
