@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -73,8 +74,12 @@ func (q *rabbitQueue) Blast(ctx context.Context, messages []relay.Message) error
 		}
 	}
 	for _, c := range confirms {
-		if ok, err := c.WaitContext(ctx); err != nil || !ok {
-			return fmt.Errorf("publish: confirmed: %t, error: %w", ok, err)
+		ok, err := c.WaitContext(ctx)
+		if err == nil && !ok {
+			err = errors.New("the broker refuses it")
+		}
+		if err != nil {
+			return fmt.Errorf("publish: %w", err)
 		}
 	}
 	return nil

@@ -134,7 +134,7 @@ func (o *options) drainLog(ctx context.Context, s *server, b broker, p program, 
 
 // drainQueue empties a backlog of the tutorials' table, by as many workers in this process.
 func (o *options) drainQueue(ctx context.Context, s *server, b broker, workers, events int, during disturbance) (r drained, err error) {
-	err = o.withBacklog(ctx, s, b, queueTable, events, func(db *database, d destination) error {
+	err = o.withBacklog(ctx, s, b, queueTable, events, func(db *database, d destination) (err error) {
 		sink, err := d.Sink()
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -80,8 +81,11 @@ func (o *options) read(ctx context.Context, s *server, n int) (rate float64, err
 			return err
 		}
 		got, err := r.Drain(ctx)
-		if err != nil || got != n {
-			return fmt.Errorf("read: got %d of %d events, error: %w", got, n, err)
+		if err == nil && got != n {
+			err = errors.New("it says that it is done")
+		}
+		if err != nil {
+			return fmt.Errorf("read: got %d of %d events: %w", got, n, err)
 		}
 		rate = float64(n) / time.Since(*first.Load()).Seconds()
 		return nil

@@ -80,5 +80,5 @@ func (s shape) backlog(ctx context.Context, db *database, t outboxTable, n int) 
 	if t.name != queueTable.name {
 		return nil
 	}
-	return db.run(ctx, "queue_analyze", "table", t.name)
+	return db.run(ctx, "analyze")
 }

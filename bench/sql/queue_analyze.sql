@@ -1,2 +1,0 @@
--- Statistics, as autovacuum gives them after a while.
-ANALYZE :"table";
