@@ -19,7 +19,7 @@ type queue struct {
 }
 
 // newQueue calls moved whenever something has been put, with its size, or has been taken, with its size below zero; with zero
-// when the lane has come to its end.
+// when the lane has done all that it took and finds nothing more.
 func newQueue(moved func(bytes int)) *queue {
 	return &queue{ready: make(chan struct{}, 1), moved: moved}
 }
